@@ -9,22 +9,19 @@ anything.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from math import inf, isfinite, nan
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.collection import no_collection
 from reshape.errors import ReshapeError
 from reshape.times import seconds_of
 from scheduler.clock.driven import DrivenMachine
-from scheduler.clock.loop import Tick
-from scheduler.core.core import Core
 from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
@@ -34,16 +31,16 @@ from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import predicts
 from scheduler.text.formats import counted, format_time
-from simulator.engine.engine import Engine, simulated_core
+from simulator.engine.engine import simulated_core
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.files import as_csv, is_file
 from simulator.traces.trace_jobs import TraceJobs
-from simulator.workload_models.workload import Workload
 
 Floats: TypeAlias = NDArray[np.float64]
+#: Name of the simulated pool.
+NAME = "pool"
 
 
 def read_waits(text: str) -> Floats:
@@ -112,62 +109,81 @@ class EndedAllocation(msgspec.Struct, frozen=True):
 
 
 class PooledSite:
-    """A site for the loop of the virtual clock.
+    """A site for the loop of the virtual clock: a core all of whose nodes come and go.
 
     Parameters
     ----------
-    core : the core; its machine must have no nodes of the pool yet.
-    pool : the pool, without allocations.
-    wait_s : called for the wait in the batch system of each allocation, seconds.
+    scenario : of the core; it has no redirection group.
+    options : of the pool.
+    waits : (n,) float64, s; that of an allocation in the batch system is one of them.
     jobs : number of jobs that will be submitted; the pool gives everything back after them.
+    kill_at_walltime : of the core.
+    seed : of the draws.
 
     Attributes
     ----------
     ended : allocations that have ended, in the order of their ends.
     """
 
-    def __init__(self, core: Core, pool: Pool, wait_s: Callable[[], float], jobs: int) -> None:
-        self._core, self._pool, self._wait_s = core, pool, wait_s
-        self._partition = core.partitions[0]
+    def __init__(
+        self,
+        scenario: Scenario,
+        options: PoolOptions,
+        waits: Floats,
+        jobs: int,
+        *,
+        kill_at_walltime: bool = False,
+        seed: int = 0,
+    ) -> None:
+        kill = kill_at_walltime
+        self.core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
+        self._pool = Pool(PoolRecord(NAME, options))
+        self._waits, self._rng = waits, np.random.default_rng(seed)
+        self._partition = self.core.partitions[0]
         self._coming = jobs
         self._happenings: list[tuple[float, bool, int]] = []  # (time, whether it ends, allocation)
         self._wake_at = inf
         self.ended: list[EndedAllocation] = []
-        names, processors = pool.node_names, pool.options.processors
-        joined: list[Event] = [NodeJoined(0.0, name, processors) for name in names]
-        core.handle([*joined, *(NodeLost(0.0, name) for name in names)])
+        names = self._pool.node_names
+        joined: list[Event] = [NodeJoined(0.0, name, options.processors) for name in names]
+        self.core.handle([*joined, *(NodeLost(0.0, name) for name in names)])
+
+    @property
+    def paused(self) -> str:
+        """Why the pool is paused; empty if it is not."""
+        return self._pool.record.paused
 
     # What the loop and the physics use.
 
     @property
     def now(self) -> float:
         """Time of the latest instant handled, seconds."""
-        return self._core.now
+        return self.core.now
 
     @property
     def jobs(self) -> Mapping[int, Job]:
         """All jobs that the core remembers, by number."""
-        return self._core.jobs
+        return self.core.jobs
 
     @property
     def live(self) -> Mapping[int, Job]:
         """The jobs that hold processors, by number."""
-        return self._core.live
+        return self.core.live
 
     @property
     def machine(self) -> DrivenMachine:
         """Nodes and processors."""
-        return self._core.machine
+        return self.core.machine
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
-        self._core.forget(job)
+        self.core.forget(job)
 
     def handle(self, events: Sequence[Event]) -> list[Order]:
         """Apply the events of one instant, and let the pool decide; return the orders."""
         now = max(event.at for event in events)
         self._coming -= sum(isinstance(event, JobSubmitted) for event in events)
-        orders = self._core.handle([*self._start_allocations(now), *events])
+        orders = self.core.handle([*self._start_allocations(now), *events])
         while ends := self._due_ends(now):
             for number in ends:
                 orders += self._end(number, now, "expired")
@@ -177,14 +193,15 @@ class PooledSite:
             )
             for allocation in steps.submitted:
                 self._pool.queued(allocation.number, str(allocation.number))
-                heappush(self._happenings, (now + self._wait_s(), False, allocation.number))
+                at = now + drawn_wait(self._waits, self._rng)
+                heappush(self._happenings, (at, False, allocation.number))
             for allocation in steps.cancelled:
                 orders += self._end(allocation.number, now, "cancelled")
             for allocation in steps.released:
                 orders += self._end(allocation.number, now, "released")
             started = self._start_allocations(now)
             if started:
-                orders += self._core.handle(started)
+                orders += self.core.handle(started)
             if not (started or steps.cancelled or steps.released):
                 break
         self._ask_to_wake(min(steps.next_at, self._next_at()), now, orders)
@@ -193,7 +210,7 @@ class PooledSite:
     @property
     def _is_closing(self) -> bool:
         """Whether all jobs have been submitted and have ended."""
-        return self._coming == 0 and not self._core.live and not len(self._partition.queue)
+        return self._coming == 0 and not self.core.live and not len(self._partition.queue)
 
     def _next_at(self) -> float:
         return self._happenings[0][0] if self._happenings else inf
@@ -236,16 +253,16 @@ class PooledSite:
         allocation = self._pool.ended(number, now)
         orders: list[Order] = []
         if allocation.granted_at is not None:
-            orders = self._core.handle([NodeLost(now, name) for name in allocation.nodes])
+            orders = self.core.handle([NodeLost(now, name) for name in allocation.nodes])
         self.ended.append(self._account(allocation, now, ending, orders))
         failed = list(self._failed_expansions(allocation, now))
-        return orders + self._core.handle(failed) if failed else orders
+        return orders + self.core.handle(failed) if failed else orders
 
     def _failed_expansions(self, each: PoolAllocation, now: float) -> Iterator[Event]:
         """Roll-backs of the expansions whose groups were on nodes that are gone."""
-        nodes = self._core.machine.nodes
+        nodes = self.core.machine.nodes
         lost = ProcSet.union(nodes[name].processors for name in each.nodes)
-        for job in self._core.live.values():
+        for job in self.core.live.values():
             resize = job.resize
             joining = () if resize is None else resize.joining
             if resize is not None and any(job.groups[group] & lost for group in joining):
@@ -255,7 +272,7 @@ class PooledSite:
         self, each: PoolAllocation, now: float, ending: Ending, orders: Sequence[Order]
     ) -> EndedAllocation:
         lost = [
-            self._core.jobs[order.job]
+            self.core.jobs[order.job]
             for order in orders
             if isinstance(order, Kill) and order.reason.rule in ("node lost", "node expired")
         ]
@@ -280,55 +297,16 @@ def _held_s(job: Job, now: float) -> float:
     return sum(size * (end - begin) for (begin, size), end in spans)
 
 
-#: Name of the simulated pool.
-NAME = "pool"
-
-
-class PoolMetrics(msgspec.Struct, frozen=True):
-    """What a pool cost; means are nan if there is nothing to average.
-
-    Parameters
-    ----------
-    allocations, cancelled, released, expired : allocations that were submitted; that were cancelled
-        while they were queued; that were given back; that lasted to their time limit.
-    unused_allocations : granted allocations in which no job ran.
-    node_hours : node-hours of all granted allocations.
-    used_share : processor-seconds that jobs held over those of the granted allocations.
-    most_nodes : largest number of nodes held at a time.
-    mean_allocation_wait_s : from the submission of a granted allocation to its start.
-    jobs_lost, jobs_lost_processor_s : jobs that were ended because a node expired, and what they
-        had held until then.
-    too_long : jobs that no allocation lasts long enough for, which were left out.
-    paused : why the pool was paused at the end; empty if it was not.
-    """
-
-    allocations: int
-    cancelled: int
-    released: int
-    expired: int
-    unused_allocations: int
-    node_hours: float
-    used_share: float
-    most_nodes: int
-    mean_allocation_wait_s: float
-    jobs_lost: int
-    jobs_lost_processor_s: float
-    too_long: int
-    paused: str
-
-
 class PoolRun(msgspec.Struct, frozen=True):
-    """A simulation on the nodes of a pool.
+    """What a simulation on the nodes of a pool gave besides the schedule.
 
     Parameters
     ----------
-    schedule : of the jobs; its number of processors is that of the whole pool.
-    metrics : what the pool cost.
+    metrics : what the pool cost, see `pool_metrics`.
     allocations : in the order of their ends.
     """
 
-    schedule: Schedule
-    metrics: PoolMetrics
+    metrics: Mapping[str, Any]
     allocations: list[EndedAllocation]
 
     def allocations_csv(self) -> bytes:
@@ -340,66 +318,32 @@ class PoolRun(msgspec.Struct, frozen=True):
         return as_csv(EndedAllocation.__struct_fields__, rows)
 
 
-def run_pool(
-    workload: TraceJobs | Workload,
-    scenario: Scenario,
-    options: PoolOptions,
-    waits: Floats,
-    seed: int = 0,
-    tick: Tick | None = None,
-) -> PoolRun:
-    """Simulate a workload on a machine of which all nodes belong to a pool.
-
-    Jobs that request more time than an allocation has are left out.
+def pool_metrics(
+    schedule: Schedule, site: PooledSite, options: PoolOptions, too_long: int
+) -> dict[str, Any]:
+    """Compute what a pool cost from its allocations and the schedule of the jobs.
 
     Parameters
     ----------
-    workload : cleaned jobs of a trace, which fit on the nodes of the pool, or single jobs.
-    waits : (n,) float64, s; that of an allocation in the batch system is one of them.
-    seed : of the draws.
-    tick : called with the time now and then.
+    site : after the run.
+    too_long : jobs that no allocation lasts long enough for, which were left out.
 
-    Raises
-    ------
-    ReshapeError : no job is short enough, one requests further resources, or the scenario needs a
-        redirection group.
+    Returns
+    -------
+    `allocations`, `cancelled`, `released`, `expired` : allocations that were submitted; that were
+        cancelled while they were queued; that were given back; that lasted to their time limit.
+    `unused_allocations` : granted allocations in which no job ran.
+    `node_hours` : node-hours of all granted allocations.
+    `used_share` : processor-seconds that jobs held over those of the granted allocations.
+    `most_nodes` : largest number of nodes held at a time.
+    `mean_allocation_wait_s` : from the submission of a granted allocation to its start.
+    `jobs_lost`, `jobs_lost_processor_s` : jobs that were ended because a node expired, and what
+        they had held until then.
+    `too_long` : as given.
+    `paused` : why the pool was paused at the end; empty if it was not.
+    Means are nan if there is nothing to average.
     """
-    if scenario.redirection is not None:
-        raise ReshapeError("a pool has no redirection group: choose another --policy")
-    workload, too_long = _short_enough(workload, options)
-    kill = isinstance(workload, Workload) and workload.kills
-    core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
-    pool = Pool(PoolRecord(NAME, options))
-    rng = np.random.default_rng(seed)
-    jobs = workload.jobs if isinstance(workload, Workload) else workload
-    site = PooledSite(core, pool, lambda: drawn_wait(waits, rng), len(jobs))
-    if isinstance(workload, Workload):
-        engine = Engine(
-            site,
-            workload.jobs,
-            columns=workload.columns,
-            costs=workload.costs,
-            estimates=predicts(scenario),
-            tick=tick,
-        )
-    else:
-        engine = Engine(site, workload, allocations=True, estimates=predicts(scenario), tick=tick)
-    with no_collection():
-        schedule = engine.run()
-    size = options.max_nodes * options.processors
-    schedule = msgspec.structs.replace(schedule, processors=size)
-    metrics = pool_metrics(schedule, site.ended, options, too_long, pool.record.paused)
-    return PoolRun(schedule, metrics, site.ended)
-
-
-def pool_metrics(
-    schedule: Schedule,
-    ended: list[EndedAllocation],
-    options: PoolOptions,
-    too_long: int,
-    paused: str,
-) -> PoolMetrics:
-    """Compute what a pool cost from its allocations and the schedule of the jobs."""
+    ended = site.ended
     granted = [allocation for allocation in ended if allocation.granted_at is not None]
     node_s = sum(allocation.node_s for allocation in granted)
     endings = [allocation.ending for allocation in ended]
@@ -408,21 +352,21 @@ def pool_metrics(
         for allocation in granted
         if allocation.granted_at is not None
     ]
-    return PoolMetrics(
-        allocations=len(ended),
-        cancelled=endings.count("cancelled"),
-        released=endings.count("released"),
-        expired=endings.count("expired"),
-        unused_allocations=sum(not allocation.used for allocation in granted),
-        node_hours=node_s / 3600.0,
-        used_share=schedule.all_held_s / (node_s * options.processors) if node_s else nan,
-        most_nodes=_most_nodes(granted),
-        mean_allocation_wait_s=sum(waits) / len(waits) if waits else nan,
-        jobs_lost=sum(allocation.jobs_lost for allocation in ended),
-        jobs_lost_processor_s=sum(allocation.lost_processor_s for allocation in ended),
-        too_long=too_long,
-        paused=paused,
-    )
+    return {
+        "allocations": len(ended),
+        "cancelled": endings.count("cancelled"),
+        "released": endings.count("released"),
+        "expired": endings.count("expired"),
+        "unused_allocations": sum(not allocation.used for allocation in granted),
+        "node_hours": node_s / 3600.0,
+        "used_share": schedule.all_held_s / (node_s * options.processors) if node_s else nan,
+        "most_nodes": _most_nodes(granted),
+        "mean_allocation_wait_s": sum(waits) / len(waits) if waits else nan,
+        "jobs_lost": sum(allocation.jobs_lost for allocation in ended),
+        "jobs_lost_processor_s": sum(allocation.lost_processor_s for allocation in ended),
+        "too_long": too_long,
+        "paused": site.paused,
+    }
 
 
 def _most_nodes(granted: list[EndedAllocation]) -> int:
@@ -436,31 +380,25 @@ def _most_nodes(granted: list[EndedAllocation]) -> int:
     return most
 
 
-def _short_enough(
-    workload: TraceJobs | Workload, options: PoolOptions
-) -> tuple[TraceJobs | Workload, int]:
-    """Leave out jobs that request more time than an allocation has, and count them."""
-    columns = workload.columns if isinstance(workload, Workload) else workload
-    columns.need_no_resources("a pool")
-    fits = columns.estimate <= options.longest_s
+def short_enough(jobs: TraceJobs, options: PoolOptions) -> NDArray[np.bool_]:
+    """Whether each job requests no more time than an allocation has for it, (n,) bool.
+
+    Raises
+    ------
+    ReshapeError : none does, or one requests more processors than the pool has.
+    """
+    fits = jobs.estimate <= options.longest_s
     most = options.max_nodes * options.processors
-    if (columns.processors > most).any():
-        largest = int(columns.processors.max())
+    if (jobs.processors > most).any():
+        largest = int(jobs.processors.max())
         raise ReshapeError(
             f"a job requests {largest} processors, and the pool has at most {most}: give it more"
             " nodes, or more processors a node"
         )
-    too_long = int((~fits).sum())
     if not fits.any():
         raise ReshapeError(
-            f"all {counted(too_long, 'job')} request more than the {format_time(options.longest_s)}"
-            " that an allocation has for them: give the pool a longer time_limit"
+            f"all {counted(len(fits), 'job')} request more than the"
+            f" {format_time(options.longest_s)} that an allocation has for them: give the pool a"
+            " longer time_limit"
         )
-    if not too_long:
-        return workload, 0
-    if not isinstance(workload, Workload):
-        return workload.select(fits), too_long
-    ordered = sorted(workload.jobs, key=lambda job: job.at)
-    jobs = [job for job, short in zip(ordered, fits.tolist(), strict=True) if short]
-    trace_jobs = None if workload.trace_jobs is None else workload.trace_jobs.select(fits)
-    return msgspec.structs.replace(workload, jobs=jobs, trace_jobs=trace_jobs), too_long
+    return fits

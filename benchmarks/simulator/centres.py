@@ -18,14 +18,13 @@ from pathlib import Path
 
 import numpy as np
 
+import simulator as sim
 from scheduler.compiled import STATE
 from scheduler.policies.scenarios import scenario
-from simulator.many_centres.rules import CentreDescription, rules_named
-from simulator.many_centres.run import run_centres, simulate_jobs
+from simulator.many_centres.rules import CentreDescription
 from simulator.studies.sites import centres
 from simulator.traces import swf
 from simulator.traces.derived import merge
-from simulator.traces.trace_jobs import TraceJobs
 
 TRACES = {
     "CTC": "CTC-SP2-1996-3.1-cln.swf.gz",
@@ -52,8 +51,8 @@ def main() -> None:
         trace = merge(traces, [*TRACES], 120)
         for policy in options.policies.split(","):
             begin = time.process_time()
-            found = run_centres(trace, centres("ALL-SJBF"), rules_named(policy))
-            report(policy, len(found.schedule.jobs), time.process_time() - begin)
+            run = sim.simulate(sim.Jobs(trace), machine=centres("ALL-SJBF"), assign=policy)
+            report(policy, len(run.schedule.jobs), time.process_time() - begin)
         return
     generator = np.random.default_rng(options.seed)
     scenario_ = scenario("easy", {"backfill_order": "sjf"})
@@ -63,31 +62,25 @@ def main() -> None:
     ]
     jobs = drawn(options.jobs, sum(c.processors for c in many), options.load, generator)
     begin = time.process_time()
-    rules = rules_named("less-waittime", {"ask": options.ask})
-    found = simulate_jobs(jobs, [""] * len(jobs), many, rules)
-    report(f"{options.centres} centres, ask {options.ask}", len(jobs), time.process_time() - begin)
-    numbers = found.numbers()
-    wait_s, used_pct = numbers["mean_wait_s"], numbers["utilization_pct"]
+    run = sim.simulate(jobs, machine=many, assign="less-waittime", dispatch={"ask": options.ask})
+    count = len(run.schedule.jobs)
+    report(f"{options.centres} centres, ask {options.ask}", count, time.process_time() - begin)
+    wait_s, used_pct = run.metrics["mean_wait_s"], run.metrics["utilization_pct"]
     print(f"mean wait {wait_s:.0f} s, utilization {used_pct:.0f} %")
 
 
-def drawn(count: int, processors: int, load: float, generator: np.random.Generator) -> TraceJobs:
+def drawn(count: int, processors: int, load: float, generator: np.random.Generator) -> sim.Jobs:
     """Jobs of log-uniform sizes and run times, with estimates of up to five times the run time."""
     sizes = np.floor(2 ** generator.uniform(0, 8, count)).astype(np.int64)
     run_s = np.ceil(np.exp(generator.uniform(np.log(30), np.log(36000), count)))
     estimate = np.ceil(run_s * generator.uniform(1, 5, count))
     gap_s = float((sizes * run_s).mean()) / (processors * load)
-    numbers = np.arange(1, count + 1)
-    return TraceJobs(
-        lines=numbers - 1,
-        numbers=numbers,
-        submitted=np.cumsum(generator.exponential(gap_s, count)),
-        run=run_s,
-        estimate=estimate,
+    return sim.Jobs(
+        submit_s=np.cumsum(generator.exponential(gap_s, count)),
         processors=sizes,
-        users=numbers % 100,
-        priorities=np.zeros(count),
-        cut=np.zeros(count, dtype=np.bool_),
+        run_s=run_s,
+        walltime_s=estimate,
+        user=np.arange(1, count + 1) % 100,
     )
 
 

@@ -111,7 +111,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         if schedule.dispersal is not None:
             values |= schedule.dispersal.means()
         if self.pool is not None:
-            values |= msgspec.structs.asdict(self.pool.metrics)
+            values |= self.pool.metrics
         return Named(values)
 
     @cached_property
@@ -203,7 +203,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             tau=self.tau_s,
             names={"centre": [labels[index] for index in ran_at]},
             price=prices[ran_at],
-            cost_limits=np.array(self.centres.max_costs),
+            cost_limits=self.centres.max_costs,
         )
 
     def files(

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
-from scheduler.clock.loop import Watch
+from scheduler.clock.driven import Recording
+from scheduler.clock.loop import Tick, Watch
 from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
@@ -19,24 +20,42 @@ from scheduler.policies.scenarios import predicts
 from simulator.engine.engine import Engine, check_conservation, simulated_core, together
 from simulator.experiment.run import SAMPLE_S, Simulation
 from simulator.experiment.settings import Settings
-from simulator.experiment.sources import Source, cleaned, machine_for, source_of, with_load
+from simulator.experiment.sources import Source, machine_for, source_of, with_load
 from simulator.many_centres.rules import with_estimates
 from simulator.results.placement import ExternalLoss
 from simulator.results.schedule import Schedule, Window
 from simulator.study.progress import SimulationProgress
 from simulator.traces import swf
+from simulator.traces.derived import origins
 from simulator.traces.normalise import LABELS, NEEDED
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import COLUMNS as FEEDBACK
 from simulator.traces.trace_jobs import Feedback, TraceJobs
 from simulator.workload_models.advance_reservations import granted
-from simulator.workload_models.workload import Workload, of_trace
+from simulator.workload_models.workload import Workload
 
 if TYPE_CHECKING:
     from simulator.experiment.watches import StartQuotes
 
 #: Makes a watch of the core and the jobs of a simulation.
 WatchMaker: TypeAlias = Callable[[Core, TraceJobs], Watch]
+
+
+class Site(NamedTuple):
+    """What the jobs of an experiment are submitted to.
+
+    Parameters
+    ----------
+    driven : by the loop of the virtual clock.
+    results : from the schedule, the fields of `Simulation` that differ with the kind of the site.
+    watches : called after each instant; None: there is none.
+    cpu_factors : see `Engine`.
+    """
+
+    driven: Recording
+    results: Callable[[Schedule], dict[str, Any]]
+    watches: Sequence[Watch | None] = ()
+    cpu_factors: Mapping[int, float] | None = None
 
 
 def simulated(
@@ -46,7 +65,9 @@ def simulated(
     shows_progress: bool = False,
     watch: WatchMaker | None = None,
 ) -> Simulation:
-    """Simulate an experiment.
+    """Simulate an experiment: on one machine, on the nodes of a pool, or at several centres.
+
+    These differ in the site to which the jobs are submitted, and in what it tells besides.
 
     Parameters
     ----------
@@ -60,20 +81,55 @@ def simulated(
     """
     if watch is not None and (settings.centres is not None or settings.pool is not None):
         raise ConfigError("applies to one machine; leave it out", field="watch")
+    loaded = settings.jobs.load(settings.seed, columns=_columns(settings, whole=whole_trace))
+    machine, guess = machine_for(settings, loaded)
+    trace = None
+    if isinstance(loaded, Trace):
+        loaded = trace = with_load(settings, loaded, machine.processors)
+    source = source_of(settings, loaded, machine)
     if settings.centres is not None:
-        return _at_centres(settings, shows_progress=shows_progress)
-    chosen = settings.chosen
-    columns: tuple[str, ...] = swf.FIELDS if whole_trace else NEEDED
-    if not whole_trace and predicts(chosen):
+        site = _at_centres(settings, source, trace)
+    elif settings.pool is not None:
+        site = _on_pool(settings, source)
+    else:
+        site = _on_machine(settings, source, watch)
+    progress = _progress(settings, loaded, shows=shows_progress)
+    engine = _engine(settings, source, site, trace, progress.tick)
+    with no_collection(), progress:
+        schedule = engine.run()
+    schedule = msgspec.structs.replace(
+        schedule, advance=granted(engine.answers), report=source.report
+    )
+    del engine  # its lists have the size of the results
+    window = Window(settings.warm_up_s, settings.cool_down_s)
+    made = Simulation(
+        name=settings.name,
+        tau_s=settings.tau_s,
+        is_rigid=source.rigid,
+        is_trace=source.single is None,
+        trace=trace,
+        sample_s=settings.sample_s or SAMPLE_S,
+        price=settings.price,
+        site=settings.site,
+        counted=source.counted,
+        window=window if window != Window() else None,
+        remarks=[*filter(None, [guess]), *source.remarks],
+        **site.results(schedule),
+    )
+    _ = made.metrics  # an error about the window comes with the run
+    return made
+
+
+def _columns(settings: Settings, *, whole: bool) -> tuple[str, ...]:
+    """Columns of a trace that the experiment reads."""
+    columns: tuple[str, ...] = swf.FIELDS if whole or settings.centres is not None else NEEDED
+    if columns is NEEDED and predicts(settings.chosen):
         columns = (*NEEDED, *LABELS.values())
     if settings.feedback:
         columns = (*columns, *FEEDBACK)
     if settings.platform is not None and settings.platform.partitions:
         columns = (*columns, settings.partition_field)
-    loaded = settings.jobs.load(settings.seed, columns=columns)
-    if settings.pool_options is not None:
-        return _on_pool(settings, loaded, shows_progress=shows_progress)
-    return _on_machine(settings, loaded, watch, shows_progress=shows_progress)
+    return columns
 
 
 def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> SimulationProgress:
@@ -86,68 +142,52 @@ def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> S
     return SimulationProgress(settings.name, first, last, shows=shows)
 
 
-def _on_machine(
+def _engine(
     settings: Settings,
-    loaded: Trace | Workload,
-    watch: WatchMaker | None = None,
-    *,
-    shows_progress: bool = False,
-) -> Simulation:
-    """Simulate on one machine."""
-    trace = None
-    machine, guess = machine_for(settings, loaded)
-    if isinstance(loaded, Trace):
-        loaded = trace = with_load(settings, loaded, machine.processors)
-    source = source_of(settings, loaded, machine)
-    jobs, feedback = source.columns, None
+    source: Source,
+    site: Site,
+    trace: Trace | None,
+    tick: Tick,
+) -> Engine:
+    """Engine that submits the jobs to the site."""
+    jobs, gain, feedback = source.columns, settings.gain, None
     if settings.feedback and trace is not None:
         feedback = Feedback.of(trace, jobs)
-    core = _core(settings, source)
-    loss = _external_loss(core) if source.keeps_places else None
-    quotes = _quotes(settings, core, source)
-    gain, network = settings.gain, machine.network
-    progress = _progress(settings, loaded, shows=shows_progress)
-    engine = Engine(
-        core,
+    return Engine(
+        site.driven,
         jobs if source.single is None else source.single,
         columns=jobs,
         requests=[planned.request(float(jobs.submitted[0])) for planned in settings.reservations],
         costs=source.costs,
-        watch=together([watch and watch(core, jobs), loss, quotes]),
+        watch=together(site.watches),
         allocations=source.keeps_places,
-        estimates=predicts(settings.chosen),
-        contiguity=None if gain is None else gain.run_times_in(network),
+        estimates=settings.centres is None and predicts(settings.chosen),
+        contiguity=None if gain is None else gain.run_times_in(source.machine.network),
         sharing=source.sharing,
-        tick=progress.tick,
+        cpu_factors=site.cpu_factors,
+        tick=tick,
         feedback=feedback,
     )
-    with no_collection(), progress:
-        schedule = engine.run()
-    check_conservation(schedule)
-    advance = granted(engine.answers)
-    del engine  # its lists have the size of the results
-    measured = _measured(settings, schedule, source, core, loss)
-    window = Window(settings.warm_up_s, settings.cool_down_s)
-    made = Simulation(
-        settings.name,
-        {"trace": settings.source, "policy": settings.title},
-        settings.chosen,
-        msgspec.structs.replace(schedule, advance=advance, report=source.report, **measured),
-        machine.processors,
-        settings.tau_s,
-        source.rigid,
-        source.single is None,
-        trace,
-        sample_s=settings.sample_s or SAMPLE_S,
-        price=settings.price,
-        site=settings.site,
-        counted=source.counted,
-        window=window if window != Window() else None,
-        quoted=() if quotes is None else quotes.starts,
-        remarks=[*filter(None, [guess]), *source.remarks],
-    )
-    _ = made.metrics  # an error about the window comes with the run
-    return made
+
+
+def _on_machine(settings: Settings, source: Source, watch: WatchMaker | None) -> Site:
+    """One machine: a core."""
+    core = _core(settings, source)
+    loss = _external_loss(core) if source.keeps_places else None
+    quotes = _quotes(settings, core, source)
+
+    def results(schedule: Schedule) -> dict[str, Any]:
+        check_conservation(schedule)
+        measured = _measured(settings, schedule, source, core, loss)
+        return {
+            "head": {"trace": settings.source, "policy": settings.title},
+            "scenario": settings.chosen,
+            "schedule": msgspec.structs.replace(schedule, **measured),
+            "processors": source.machine.processors,
+            "quoted": () if quotes is None else quotes.starts,
+        }
+
+    return Site(core, results, [watch and watch(core, source.columns), loss, quotes])
 
 
 def _core(settings: Settings, source: Source) -> Core:
@@ -206,81 +246,52 @@ def _measured(
     return fields
 
 
-def _on_pool(settings: Settings, loaded: Trace | Workload, *, shows_progress: bool) -> Simulation:
-    """Simulate on the nodes of an elastic pool."""
-    from simulator.pools import run_pool  # late, as all that few runs need
+def _on_pool(settings: Settings, source: Source) -> Site:
+    """Nodes of an elastic pool: a core whose nodes come and go."""
+    from simulator.pools import PooledSite, PoolRun, pool_metrics  # late, as all few runs need
 
-    pool, chosen = settings.pool_options, settings.chosen
-    assert pool is not None
-    size = pool.max_nodes * pool.processors
-    workload: TraceJobs | Workload
-    trace, report, seed = None, None, settings.seed or 0
-    if isinstance(loaded, Workload):
-        workload = loaded
-    else:
-        trace = with_load(settings, loaded, size)
-        workload, report = cleaned(settings, trace, size, settings.rules)
-        if settings.resizable is not None:
-            workload = of_trace(workload, size, settings.resizable, seed)
-    with _progress(settings, loaded, shows=shows_progress) as progress:
-        ran = run_pool(workload, chosen, pool, settings.waits(), seed, progress.tick)
-    return Simulation(
-        settings.name,
-        {
-            "trace": settings.source,
-            "policy": settings.title,
-            "pool_wait": str(settings.pool_wait),
-        },
-        chosen,
-        msgspec.structs.replace(ran.schedule, report=report),
-        ran.schedule.processors,
-        settings.tau_s,
-        _is_rigid(workload),
-        isinstance(workload, TraceJobs),
-        trace,
-        pool=ran,
-        site=settings.site,
-    )
+    options, chosen, seed = settings.pool_options, settings.chosen, settings.seed or 0
+    assert options is not None
+    count, kill = len(source.columns), source.kill
+    site = PooledSite(chosen, options, settings.waits(), count, kill_at_walltime=kill, seed=seed)
+
+    def results(schedule: Schedule) -> dict[str, Any]:
+        size = source.machine.processors
+        schedule = msgspec.structs.replace(schedule, processors=size)
+        metrics = pool_metrics(schedule, site, options, source.too_long)
+        head = {"trace": settings.source, "policy": settings.title}
+        return {
+            "head": head | {"pool_wait": str(settings.pool_wait)},
+            "scenario": chosen,
+            "schedule": schedule,
+            "processors": size,
+            "pool": PoolRun(metrics, site.ended),
+        }
+
+    return Site(site, results)
 
 
-def _at_centres(settings: Settings, *, shows_progress: bool) -> Simulation:
-    """Simulate at several centres."""
-    from simulator.many_centres.run import run_centres  # late, as all that few runs need
+def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> Site:
+    """Several centres: a core each, with dispatchers, or one core for all."""
+    from simulator.many_centres.run import site_of  # late, as all that few runs need
+    from simulator.many_centres.schedule import CentresSchedule
 
-    centres, rules = settings.centres, settings.assignment
+    centres, rules, jobs = settings.centres, settings.assignment, source.columns
     assert centres is not None
+    assert trace is not None, "a rule refuses workload files at centres"
     if settings.estimates is not None:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
-    trace = settings.jobs.load(settings.seed)
-    assert isinstance(trace, Trace), "a rule refuses workload files at centres"
-    with _progress(settings, trace, shows=shows_progress) as progress:
-        ran = run_centres(
-            trace,
-            centres,
-            rules,
-            settings.rules,
-            first=settings.jobs.fields.first,
-            resizable=settings.resizable,
-            seed=settings.seed or 0,
-            tick=progress.tick,
-        )
-    return Simulation(
-        settings.name,
-        {"trace": settings.source, "assign": settings.assign_name},
-        None,
-        ran.schedule,
-        ran.schedule.processors,
-        settings.tau_s,
-        settings.resizable is None,
-        settings.resizable is None,
-        trace,
-        centres=ran,
-        sample_s=settings.sample_s or SAMPLE_S,
-    )
+    names = origins(trace)
+    homes = [names[line] for line in jobs.lines]
+    site = site_of(jobs, homes, centres, rules, resizable=source.single is not None)
 
+    def results(schedule: Schedule) -> dict[str, Any]:
+        return {
+            "head": {"trace": settings.source, "assign": settings.assign_name},
+            "scenario": None,
+            "schedule": schedule,
+            "processors": schedule.processors,
+            "centres": CentresSchedule.of(site, schedule, centres, homes),
+        }
 
-def _is_rigid(workload: TraceJobs | Workload) -> bool:
-    """Whether no job can be resized."""
-    if not isinstance(workload, Workload):
-        return True
-    return not any(job.spec.resizable for job in workload.jobs)
+    return Site(site, results, cpu_factors=site.cpu_factors)

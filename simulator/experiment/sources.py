@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import compress
 from typing import NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from scheduler.config.machine_file import Platform
 from scheduler.model.events import JobSpec
 from scheduler.model.interfaces import Selection
 from scheduler.model.sharing import DIRECTIONS
+from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.scenarios import predicts
 from simulator.engine.costs import NO_COSTS, Costs
 from simulator.engine.jobs import SimJob
@@ -49,6 +51,7 @@ class Source(NamedTuple):
     single : the same jobs with programs of their own; None: all are rigid.
     costs : of single jobs.
     remarks : sentences about what has no effect.
+    too_long : number of jobs that were left out because no allocation of the pool lasts so long.
     """
 
     columns: TraceJobs
@@ -63,6 +66,7 @@ class Source(NamedTuple):
     costs: Costs = NO_COSTS
     report: CleaningReport | None = None
     remarks: tuple[str, ...] = ()
+    too_long: int = 0
 
     @property
     def rigid(self) -> bool:
@@ -75,7 +79,11 @@ class Source(NamedTuple):
 
 
 def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -> Source:
-    """Jobs of an experiment on one machine, ready to run.
+    """Jobs of an experiment, ready to run.
+
+    Parameters
+    ----------
+    machine : see `machine_for`.
 
     Raises
     ------
@@ -93,7 +101,8 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
         loaded = _with_resources_of(machine, loaded)
         _check_resources(machine, loaded.capacities())
     if isinstance(loaded, Workload):
-        if settings.jobs.fields.workload is not None:
+        _check_only_processors(settings, loaded.columns)
+        if settings.jobs.fields.workload is not None and settings.pool is None:
             _check_demands(settings.jobs.fields.workload, loaded, machine)
         resources = _resources_of(loaded, machine)
         source = _single_jobs(settings, loaded, machine, sharing, resources)
@@ -108,6 +117,10 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     else:
         source = _columns(settings, loaded, machine, sharing, rules)._replace(kill=kills)
     source = source._replace(remarks=tuple(_without_effect(source)))
+    if settings.pool_options is not None:
+        source = _on_pool(source, settings.pool_options)
+    elif settings.centres is not None:  # each has processors of its own, with the same numbers
+        source = source._replace(keeps_places=False)
     planned = settings.reservations
     if not planned:
         return source
@@ -115,6 +128,26 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     if source.single is not None:
         return source._replace(single=in_list(source.single, planned, per_node))
     return source._replace(columns=in_trace(source.columns, planned, per_node))
+
+
+def _on_pool(source: Source, options: PoolOptions) -> Source:
+    """Source without the jobs that no allocation of a pool lasts long enough for."""
+    from simulator.pools import short_enough  # late, as all that few runs need
+
+    fits, single = short_enough(source.columns, options), source.single
+    if not fits.all():
+        source = source._replace(
+            columns=source.columns.select(fits),
+            single=None if single is None else list(compress(single, fits.tolist())),
+            too_long=int((~fits).sum()),
+        )
+    return source._replace(counted=False, keeps_places=single is None)
+
+
+def _check_only_processors(settings: Settings, jobs: TraceJobs) -> None:
+    """Check that no job requests further resources of a pool or of centres, which have none."""
+    if settings.pool is not None or settings.centres is not None:
+        jobs.need_no_resources("a pool" if settings.pool is not None else "centres")
 
 
 def _without_effect(source: Source) -> Iterator[str]:
@@ -203,6 +236,8 @@ def _rules_of_run(settings: Settings, sharing: Sharing | None) -> tuple[Rules, b
 def machine_for(settings: Settings, loaded: Trace | Workload) -> tuple[Platform, str]:
     """Machine of an experiment, or one of as many processors as it or its jobs name.
 
+    For a pool it has all nodes, and for centres as many processors as the largest one.
+
     Returns
     -------
     the machine, and a note if its size is a guess
@@ -213,6 +248,11 @@ def machine_for(settings: Settings, loaded: Trace | Workload) -> tuple[Platform,
     """
     if settings.platform is not None:
         return settings.platform, ""
+    if settings.centres is not None:
+        return machine_file.flat(max(centre.processors for centre in settings.centres)), ""
+    if settings.pool_options is not None:
+        pool = settings.pool_options
+        return machine_file.flat(pool.max_nodes * pool.processors), ""
     size, note = settings.processors, ""
     if size is None:
         size, note = processors_of(loaded)
@@ -241,11 +281,12 @@ def cleaned(
     parts = None
     if limits is not None:
         parts = TracePartitions.of(trace, limits, settings.partition_field)
-    jobs, report = normalise(
-        trace, processors, rules, labels=predicts(settings.chosen), partitions=parts
-    )
+    labels = settings.centres is not None or predicts(settings.chosen)
+    jobs, report = normalise(trace, processors, rules, labels=labels, partitions=parts)
     first = settings.jobs.fields.first
-    return jobs if first is None else jobs.first(first), report
+    jobs = jobs if first is None else jobs.first(first)
+    _check_only_processors(settings, jobs)
+    return jobs, report
 
 
 def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:

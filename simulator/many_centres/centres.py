@@ -242,7 +242,7 @@ class Centres:
     ----------
     descriptions : of the centres; their names differ.
     dispatcher : assigns jobs.
-    origins, max_costs : home centre and cost limit of each job, by its number from 1; empty: none.
+    origins : name of the home centre of each job, by its number from 1; empty: none has one.
     redispatch : see `CentresRules`.
     scale_estimates, resizable : see `Centre`.
     keep_quotes : whether to remember what was expected of each job at its submission.
@@ -263,7 +263,6 @@ class Centres:
         dispatcher: Dispatcher,
         *,
         origins: Sequence[str] = (),
-        max_costs: Sequence[float] = (),
         redispatch: Moves | None = None,
         scale_estimates: bool = True,
         resizable: bool = False,
@@ -280,7 +279,7 @@ class Centres:
         self.cpu_factors: dict[int, float] = {}
         self.moved = 0
         self._dispatcher = dispatcher
-        self._origins, self._max_costs = origins, max_costs
+        self._origins = origins
         self._redispatch = redispatch
         self._examined = -inf
         self._index_of = {centre.name: i for i, centre in enumerate(self.centres)}
@@ -394,13 +393,12 @@ class Centres:
         able = [centre for centre in self.centres if centre.processors >= spec.processors]
         if not able:
             return
-        request = SiteRequest(
-            number,
-            spec,
-            self._dispatcher.expected_s(Job(number, spec, event.at)),
-            self._origins[number - 1] if self._origins else "",
-            self._max_costs[number - 1] if self._max_costs else inf,
-        )
+        origin = self._origins[number - 1] if self._origins else ""
+        home, max_cost = self._index_of.get(origin), inf
+        if home is not None:  # GUIM 8.6.3
+            max_cost = spec.walltime_s * spec.processors / 3600.0 * self.centres[home].price
+        expected_s = self._dispatcher.expected_s(Job(number, spec, event.at))
+        request = SiteRequest(number, spec, expected_s, origin, max_cost)
         self._requests[number] = event.at, request
         if self._dispatcher.pulls:
             self._held[number] = request

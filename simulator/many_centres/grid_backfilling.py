@@ -116,7 +116,7 @@ class GridBackfilling:
     ----------
     ran_at : job number -> index of the centre at which the job started.
     cpu_factors : job number -> CPU factor of that centre, where it is not 1.
-    moved : 0, as no job waits at a centre.
+    moved, quotes : 0 and None, as no job waits at a centre, and none is quoted.
     """
 
     def __init__(self, descriptions: Sequence[CentreDescription], scenario: Scenario) -> None:
@@ -135,7 +135,7 @@ class GridBackfilling:
         )
         self.machine = self.core.machine
         self.ran_at: dict[int, int] = {}
-        self.moved = 0
+        self.moved, self.quotes = 0, None
 
     @property
     def now(self) -> float:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf, nan
 from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.many_centres.centres import Quoted
+from simulator.many_centres.centres import Centres, Quoted
+from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule
 from simulator.results.series import in_use
@@ -32,7 +34,6 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     centres : in their order.
     ran_at : (n,) int64, index of the centre of each job; -1 if it did not start.
     origins : name of the home centre of each job; "" if it has none.
-    max_costs : cost limit of each job; inf if it has none.
     moved : number of moves of waiting jobs.
     quotes : job number -> what was expected at its submission; None if that was not kept.
     """
@@ -41,9 +42,22 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     centres: list[CentreDescription]
     ran_at: NDArray[np.int64]
     origins: Sequence[str]
-    max_costs: Sequence[float]
     moved: int = 0
     quotes: Mapping[int, Quoted] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        site: Centres | GridBackfilling,
+        schedule: Schedule,
+        centres: list[CentreDescription],
+        origins: Sequence[str],
+    ) -> CentresSchedule:
+        """What became of the jobs of a schedule at a site."""
+        ran_at = np.full(len(schedule.jobs), -1)
+        for number, index in site.ran_at.items():
+            ran_at[number - 1] = index
+        return cls(schedule, centres, ran_at, origins, site.moved, site.quotes)
 
     @property
     def ran(self) -> Bools:
@@ -60,6 +74,15 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     def bounded_slowdown(self) -> Floats:
         """(wait + run time) / max(run time, 60 s), at least 1, (n,) float64."""
         return self.schedule.bounded_slowdown(TAU_S)
+
+    @property
+    def max_costs(self) -> Floats:
+        """Cost limit of each job: that of its estimate at its origin; inf without one (8.6.3)."""
+        prices = {centre.name: centre.price for centre in self.centres}
+        price = np.array([prices.get(name, nan) for name in self.origins])
+        jobs = self.schedule.jobs
+        costs = jobs.estimate * jobs.processors / 3600.0 * price
+        return np.where(np.isnan(price), inf, costs)
 
     @property
     def cost(self) -> Floats:
@@ -91,7 +114,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         cost = self.cost[chosen]
         numbers["cost"] = float(cost.sum())
         numbers["p95_job_cost"] = float(np.percentile(cost, 95)) if len(cost) else None
-        limits = np.array(self.max_costs)[chosen]
+        limits = self.max_costs[chosen]
         limited = np.isfinite(limits)
         within = cost[limited] <= limits[limited] * (1 + 1e-12)
         numbers["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None

@@ -172,8 +172,8 @@ def batches(simulated: CentresSchedule) -> dict[str, Any]:
     ran, submitted = simulated.ran, simulated.schedule.jobs.submitted
     length_s = WEEK_S if submitted[-1] - submitted[0] >= LEAST_WEEKS * WEEK_S else DAY_S
     batch = ((submitted - submitted[0]) // length_s).astype(np.int64)[ran]
-    limits = np.array(simulated.max_costs)[ran]
-    columns = {
+    limits = simulated.max_costs[ran]
+    columns: dict[str, NDArray[Any]] = {
         "jobs": np.ones(len(batch)),
         "bounded_slowdown": simulated.bounded_slowdown[ran],
         "slowdown": simulated.slowdown[ran],

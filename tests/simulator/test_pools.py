@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import msgspec
 import numpy as np
 import pytest
@@ -9,21 +11,60 @@ from example_counts import examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import simulator as sim
 from reshape.errors import ReshapeError
 from reshape.speedup import parse
 from reshape.topology import Topology
+from scheduler.clock.loop import Tick
 from scheduler.model.events import JobSpec
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.scenarios import scenario
-from simulator.engine.costs import ResizeCost
+from scheduler.policies.scenario import Scenario
+from scheduler.policies.scenarios import predicts, scenario
+from simulator.engine.costs import NO_COSTS, ResizeCost
+from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
-from simulator.pools import PoolRun, run_pool
+from simulator.pools import EndedAllocation, PooledSite, pool_metrics
+from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.workload import Workload
 
 OPTIONS = PoolOptions(
     max_nodes=4, time_limit_s=1000.0, processors=4, idle_timeout_s=60.0, margin_s=0.0
 )
+
+
+class Run(NamedTuple):
+    """Results on the nodes of a pool."""
+
+    schedule: Schedule
+    metrics: dict[str, Any]
+    allocations: list[EndedAllocation]
+
+
+def run_pool(
+    jobs: TraceJobs | Workload,
+    chosen: Scenario,
+    options: PoolOptions,
+    waits: np.ndarray[Any, Any],
+    seed: int = 0,
+    tick: Tick | None = None,
+) -> Run:
+    """Submit all jobs to a pool."""
+    single = isinstance(jobs, Workload)
+    columns, costs = (jobs.columns, jobs.costs) if single else (jobs, NO_COSTS)
+    site = PooledSite(chosen, options, waits, len(columns), kill_at_walltime=single, seed=seed)
+    schedule = Engine(
+        site,
+        jobs.jobs if single else jobs,
+        columns=columns,
+        costs=costs,
+        allocations=not single,
+        estimates=predicts(chosen),
+        tick=tick,
+    ).run()
+    size = options.max_nodes * options.processors
+    schedule = msgspec.structs.replace(schedule, processors=size)
+    return Run(schedule, pool_metrics(schedule, site, options, 0), site.ended)
 
 
 def jobs_of(rows: list[tuple[float, float, float, int]]) -> TraceJobs:
@@ -74,13 +115,13 @@ def has_no_end(now: float) -> None:
     pytest.fail(f"the run still goes on at {now} s")
 
 
-def check_run(run: PoolRun, options: PoolOptions) -> None:
+def check_run(run: Run, options: PoolOptions) -> None:
     """Check what holds for every run."""
     schedule, metrics = run.schedule, run.metrics
     granted = [each for each in run.allocations if each.granted_at is not None]
-    assert metrics.most_nodes <= options.max_nodes
+    assert metrics["most_nodes"] <= options.max_nodes
     assert all(each.ended_at <= each.granted_at + options.time_limit_s for each in granted)
-    if not metrics.paused:
+    if not metrics["paused"]:
         assert not np.isnan(schedule.ended).any()
     for place, held in (schedule.allocated or {}).items():
         # All nodes of a job belong to allocations that last from its start to its end.
@@ -93,7 +134,7 @@ def check_run(run: PoolRun, options: PoolOptions) -> None:
             and schedule.ended[place - 1] <= each.ended_at
         }
         assert nodes <= there
-    assert not metrics.used_share > 1 + 1e-9
+    assert not metrics["used_share"] > 1 + 1e-9
     ends = {"cancelled", "released", "expired"}
     assert {each.ending for each in run.allocations} <= ends
 
@@ -106,7 +147,7 @@ def test_no_job_is_lost_and_all_run_within_allocations(
     name = "easy" if reservations else "fcfs"
     run = run_pool(jobs, scenario(name), options, np.array([wait_s]), tick=has_no_end)
     check_run(run, options)
-    assert run.metrics.jobs_lost == 0
+    assert run.metrics["jobs_lost"] == 0
 
 
 @given(some_jobs(), some_pools(), st.lists(st.sampled_from([0, 30, 900, 5000]), min_size=1))
@@ -137,7 +178,7 @@ def test_allocations_that_never_last_together_are_not_submitted_without_end() ->
     waits = np.array([400.0])
     run = run_pool(jobs_of(rows), scenario("easy"), options, waits, tick=has_no_end)
     check_run(run, options)
-    assert not run.metrics.paused
+    assert not run.metrics["paused"]
 
 
 def test_allocations_of_which_one_is_always_awaited_are_not_submitted_without_end() -> None:
@@ -187,7 +228,7 @@ def test_resizable_jobs_grow_onto_nodes_that_come_and_leave_those_that_expire(se
     run = run_pool(workload, scenario("fcfs-pr"), options, np.array([60.0]))
     check_run(run, options)
     assert run.schedule.metrics().expansions > 0
-    assert run.metrics.jobs_lost == 0
+    assert run.metrics["jobs_lost"] == 0
 
 
 def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_they_leave() -> None:
@@ -204,25 +245,31 @@ def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_th
             runs[name, grow] = run_pool(workload, scenario("fcfs-pr"), options, waits)
             check_run(runs[name, grow], options)
     alone, grown = runs["fast", False], runs["fast", True]
-    assert [run.metrics.most_nodes for run in (alone, grown)] == [1, 4]
+    assert [run.metrics["most_nodes"] for run in (alone, grown)] == [1, 4]
     assert grown.schedule.ended[0] < 0.5 * alone.schedule.ended[0]
     # A job that has found its sweet spot asks for nothing more.
     alone, grown = runs["saturated", False], runs["saturated", True]
-    assert grown.metrics.allocations == 2
-    assert grown.metrics.node_hours < 1.2 * alone.metrics.node_hours
+    assert grown.metrics["allocations"] == 2
+    assert grown.metrics["node_hours"] < 1.2 * alone.metrics["node_hours"]
+
+
+def simulate(rows: list[tuple[float, float, float, int]]) -> sim.Simulation:
+    names = ("submit_s", "run_s", "walltime_s", "processors")
+    return sim.simulate(dict(zip(names, zip(*rows, strict=True), strict=True)), pool=OPTIONS)
 
 
 def test_jobs_longer_than_an_allocation_are_left_out_and_counted() -> None:
-    jobs = jobs_of([(0.0, 10.0, 10.0, 4), (0.0, 10.0, 2000.0, 4)])
-    run = run_pool(jobs, scenario("easy"), OPTIONS, np.array([0.0]))
-    assert (run.metrics.too_long, len(run.schedule.jobs)) == (1, 1)
+    rows = [(0.0, 10.0, 10.0, 4), (0.0, 10.0, 2000.0, 4)]
+    run = simulate(rows)
+    assert (run.metrics["too_long"], run.metrics["jobs"]) == (1, 1)
     with pytest.raises(ReshapeError, match=r"all 1 job request.* more than the 00:16:40"):
-        run_pool(jobs.select(slice(1, 2)), scenario("easy"), OPTIONS, np.array([0.0]))
+        simulate(rows[1:])
 
 
 def test_a_job_larger_than_the_pool_is_an_error() -> None:
+    jobs = sim.Jobs(Workload(None, [SimJob(0.0, JobSpec(17, 1.0), 1.0)]))
     with pytest.raises(ReshapeError, match="requests 17 processors, and the pool has at most 16"):
-        run_pool(jobs_of([(0.0, 1.0, 1.0, 17)]), scenario("easy"), OPTIONS, np.array([0.0]))
+        sim.simulate(jobs, pool=OPTIONS)
 
 
 def test_jobs_that_outlast_their_predictions_are_lost_when_their_nodes_expire() -> None:
@@ -233,8 +280,8 @@ def test_jobs_that_outlast_their_predictions_are_lost_when_their_nodes_expire() 
     chosen = scenario("easy", {"estimates": "tsafrir"})
     options = msgspec.structs.replace(OPTIONS, min_nodes=1, max_nodes=1)
     run = run_pool(jobs, chosen, options, np.array([0.0]))
-    assert run.metrics.jobs_lost == 1
-    assert run.metrics.jobs_lost_processor_s == 4 * (
+    assert run.metrics["jobs_lost"] == 1
+    assert run.metrics["jobs_lost_processor_s"] == 4 * (
         run.schedule.ended[2] - run.schedule.started[2]
     )
     assert run.schedule.killed.tolist() == [False, False, True]
@@ -247,5 +294,5 @@ def test_a_longer_idle_timeout_holds_more_and_waits_less() -> None:
                  np.array([100.0]))
         for idle_s in (10.0, 300.0)
     )  # fmt: skip
-    assert short.metrics.node_hours < long.metrics.node_hours
+    assert short.metrics["node_hours"] < long.metrics["node_hours"]
     assert short.schedule.wait.mean() > long.schedule.wait.mean()

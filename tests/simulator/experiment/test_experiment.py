@@ -33,8 +33,8 @@ from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import ContiguityGain, Sharing
 from simulator.many_centres.rules import described_centres, rules_named
-from simulator.many_centres.run import run_centres
-from simulator.pools import run_pool
+from simulator.many_centres.run import site_of
+from simulator.pools import PooledSite
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
@@ -249,11 +249,12 @@ def test_a_pool() -> None:
     words = dict(part.split("=") for part in POOL.split(","))
     jobs, _ = normalise(swf_of(COLUMNS), 16, Rules())
     options = parse_pool_options(words)
-    expected = run_pool(jobs, scenario("easy"), options, np.array([5.0]), 0)
-    assert_same(ran, expected.schedule)
+    site = PooledSite(scenario("easy"), options, np.array([5.0]), len(jobs))
+    expected = Engine(site, jobs, allocations=True).run()
+    assert_same(ran, expected)
     assert ran.pool is not None
-    assert ran.metrics["allocations"] == expected.metrics.allocations
-    assert_same(simulate(COLUMNS, pool=words, pool_wait="0:05"), expected.schedule)
+    assert ran.metrics["allocations"] == len(site.ended)
+    assert_same(simulate(COLUMNS, pool=words, pool_wait="0:05"), expected)
 
 
 def swf_of(columns: dict[str, list[float]]) -> swf.Trace:
@@ -265,10 +266,12 @@ def swf_of(columns: dict[str, list[float]]) -> swf.Trace:
 def test_centres() -> None:
     ran = simulate(COLUMNS, machine=CENTRES, assign="less-workleft", dispatch={"ask": 2})
     centres = described_centres(Located.of(CENTRES))
-    expected = run_centres(swf_of(COLUMNS), centres, rules_named("less-workleft", {"ask": 2}))
-    assert_same(ran, expected.schedule)
+    jobs, _ = normalise(swf_of(COLUMNS), 8, Rules(), labels=True)
+    rules = rules_named("less-workleft", {"ask": 2})
+    site = site_of(jobs, [""] * len(jobs), centres, rules)
+    assert_same(ran, Engine(site, jobs, cpu_factors=site.cpu_factors).run())
     assert ran.centres is not None
-    assert ran.centres.ran_at.tolist() == expected.ran_at.tolist()
+    assert ran.centres.ran_at.tolist() == [site.ran_at[job + 1] for job in range(len(jobs))]
 
 
 def test_sharing(tmp_path: Path) -> None:

@@ -6,12 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_run_centres import trace_jobs
+from test_run_centres import simulate_jobs, trace_jobs
 
 from reshape.errors import ConfigError
 from scheduler.policies.scenarios import scenario
 from simulator.many_centres.rules import CentreDescription, rules_named
-from simulator.many_centres.run import simulate_jobs
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.workload_models.workload import Resizable
 

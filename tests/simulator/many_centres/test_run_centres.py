@@ -15,12 +15,19 @@ from scheduler.model.machine import Machine
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
 from scheduler.predictions.estimates import Constant, Tsafrir
+from simulator.engine.costs import NO_COSTS
 from simulator.engine.engine import Engine
 from simulator.many_centres.grid_backfilling import GridBackfilling
-from simulator.many_centres.rules import CentreDescription, rules_named, with_estimates
-from simulator.many_centres.run import equal_load, simulate_jobs
+from simulator.many_centres.rules import (
+    CentreDescription,
+    CentresRules,
+    rules_named,
+    with_estimates,
+)
+from simulator.many_centres.run import equal_load, site_of
 from simulator.many_centres.schedule import CentresSchedule
 from simulator.traces.trace_jobs import TraceJobs
+from simulator.workload_models.workload import Resizable, of_trace
 
 EASY, SJBF = scenario("easy"), scenario("easy", {"backfill_order": "sjf"})
 CENTRES = [
@@ -49,6 +56,30 @@ def trace_jobs(rows: list[tuple[float, float, float, int]]) -> TraceJobs:
         priorities=np.zeros(len(rows)),
         cut=np.zeros(len(rows), dtype=np.bool_),
     )
+
+
+def simulate_jobs(
+    jobs: TraceJobs,
+    origins: list[str],
+    centres: list[CentreDescription],
+    rules: CentresRules,
+    *,
+    resizable: Resizable | None = None,
+) -> CentresSchedule:
+    """Submit all jobs to the centres."""
+    single = None
+    if resizable is not None:
+        largest = max(centre.processors for centre in centres)
+        single = of_trace(jobs, largest, resizable)
+    site = site_of(jobs, origins, centres, rules, resizable=single is not None)
+    engine = Engine(
+        site,
+        jobs if single is None else single.jobs,
+        columns=jobs,
+        costs=NO_COSTS if single is None else single.costs,
+        cpu_factors=site.cpu_factors,
+    )
+    return CentresSchedule.of(site, engine.run(), centres, origins)
 
 
 def check(found: CentresSchedule, jobs: TraceJobs) -> None:
