@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,7 +96,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         whole_trace : read all columns of a trace, so that `Simulation.swf` can
             write it with its waits.
         progress : show progress on standard error if it takes more than a few seconds.
-        watch : called with (time in s, events, orders) after each instant, on one machine.
+        watch : called with (time in s, events, orders) after each instant.
 
         Raises
         ------
@@ -121,16 +121,16 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
 
         Raises
         ------
-        ConfigError : no job has the number; several centres or a pool. See also `run`.
+        ConfigError : no job has the number; there are several centres. See also `run`.
         """
-        if self.centres is not None or self.pool is not None:
-            raise ConfigError("of several centres or a pool no job can be explained", field="job")
+        if self.centres is not None:
+            raise ConfigError("of several centres no job can be explained yet", field="job")
         from simulator.experiment.watches import JobDecisions  # late, as all that few runs need
 
         told: list[JobDecisions] = []
 
-        def watch(core: Core, jobs: TraceJobs) -> Watch:
-            told.append(JobDecisions(core, jobs, str(job)))
+        def watch(cores: Sequence[Core], jobs: TraceJobs) -> Watch:
+            told.append(JobDecisions(cores[0], jobs, str(job)))
             return told[0]
 
         simulated(self, watch=watch)

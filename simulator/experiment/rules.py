@@ -121,17 +121,9 @@ REFUSALS = (
         " yet: leave exclusive out of the machine file"),
     Refusal("pool", lambda own: own.chosen.redirection is not None,
             "a pool has no redirection group yet; choose another scenario"),
-    *(Refusal(field, _on_pool, "metrics of pools count all jobs yet; leave it out")
-      for field in _WINDOW),
-    *(Refusal(field, _at_centres, "metrics of several centres count all jobs yet; leave it out")
-      for field in _WINDOW),
     Refusal("dispersal", lambda own: any(is_set(own, field) for field in _WINDOW),
             "is measured for all jobs yet, so that it does not go with a warm-up or a cool-down;"
             " leave one out"),
-    Refusal("feedback", _on_pool, "jobs of a pool are not submitted after others yet; leave one"
-            " out"),
-    Refusal("feedback", _at_centres, "jobs at centres are not submitted after others yet; leave one"
-            " out"),
     Refusal("feedback", lambda own: (
         own.jobs.single or own.jobs.fields.model is not None),
         "only jobs of a trace or of columns name preceding jobs; leave it out"),

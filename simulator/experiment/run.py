@@ -90,29 +90,30 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """Numbers of the run by name; see `simulator.results.schedule.Metrics`.
 
         With a warm-up or a cool-down they count the jobs of the window, `left_out` is the number of
-        the others, and there is nothing of fragmentation, dispersal and penalties.
+        the others, and there is nothing of fragmentation, dispersal and penalties; what a pool cost
+        is that of the whole run.
         Of several centres: see `simulator.many_centres.schedule.CentresSchedule.numbers`.
         """
         schedule = self.schedule
         values: dict[str, Any] = {"processors": self.processors}
-        if self.centres is not None:
-            return Named(values | self.centres.numbers() | {"moved": self.centres.moved})
         if self.window is not None:
             inside = self.window.inside(schedule.jobs.submitted)
             values["left_out"] = int((~inside).sum())
+        if self.centres is not None:
+            numbers = self.centres.numbers(window=self.window)
+            return Named(values | numbers | {"moved": self.centres.moved})
         values |= msgspec.structs.asdict(schedule.metrics(self.tau_s, self.window))
         if self.is_trace and self.pool is None:
             values = {name: value for name, value in values.items() if name not in OF_RESIZABLE}
+        pool = {} if self.pool is None else self.pool.metrics
         if self.window is not None:
-            return Named(values)
+            return Named({**values, **pool})
         if schedule.fragmentation is not None:
             values |= msgspec.structs.asdict(schedule.fragmentation)
         values |= schedule.penalties
         if schedule.dispersal is not None:
             values |= schedule.dispersal.means()
-        if self.pool is not None:
-            values |= self.pool.metrics
-        return Named(values)
+        return Named({**values, **pool})
 
     @cached_property
     def jobs(self) -> Columns:

@@ -37,8 +37,8 @@ from simulator.workload_models.workload import Workload
 if TYPE_CHECKING:
     from simulator.experiment.watches import StartQuotes
 
-#: Makes a watch of the core and the jobs of a simulation.
-WatchMaker: TypeAlias = Callable[[Core, TraceJobs], Watch]
+#: Makes a watch of the cores and the jobs of a simulation; Grid-Backfilling has one core.
+WatchMaker: TypeAlias = Callable[[Sequence[Core], TraceJobs], Watch]
 
 
 class Site(NamedTuple):
@@ -47,12 +47,14 @@ class Site(NamedTuple):
     Parameters
     ----------
     driven : by the loop of the virtual clock.
+    cores : that decide for it.
     results : from the schedule, the fields of `Simulation` that differ with the kind of the site.
     watches : called after each instant; None: there is none.
     cpu_factors : see `Engine`.
     """
 
     driven: Recording
+    cores: Sequence[Core]
     results: Callable[[Schedule], dict[str, Any]]
     watches: Sequence[Watch | None] = ()
     cpu_factors: Mapping[int, float] | None = None
@@ -73,14 +75,12 @@ def simulated(
     ----------
     whole_trace : read all columns of the trace, so that the run can write it with its waits.
     shows_progress : show progress if it takes more than a few seconds.
-    watch : makes what is called after each instant, on one machine; see `Experiment.run`.
+    watch : makes what is called after each instant.
 
     Raises
     ------
     ReshapeError : no job can run by the rules, or a rule refuses one; what does not go together.
     """
-    if watch is not None and (settings.centres is not None or settings.pool is not None):
-        raise ConfigError("applies to one machine; leave it out", field="watch")
     loaded = settings.jobs.load(settings.seed, columns=_columns(settings, whole=whole_trace))
     machine, guess = machine_for(settings, loaded)
     trace = None
@@ -92,9 +92,10 @@ def simulated(
     elif settings.pool is not None:
         site = _on_pool(settings, source)
     else:
-        site = _on_machine(settings, source, watch)
+        site = _on_machine(settings, source)
+    watches = [*site.watches, None if watch is None else watch(site.cores, source.columns)]
     progress = _progress(settings, loaded, shows=shows_progress)
-    engine = _engine(settings, source, site, trace, progress.tick)
+    engine = _engine(settings, source, site, trace, together(watches), progress.tick)
     with no_collection(), progress:
         schedule = engine.run()
     schedule = msgspec.structs.replace(
@@ -147,6 +148,7 @@ def _engine(
     source: Source,
     site: Site,
     trace: Trace | None,
+    watch: Watch | None,
     tick: Tick,
 ) -> Engine:
     """Engine that submits the jobs to the site."""
@@ -159,7 +161,7 @@ def _engine(
         columns=jobs,
         requests=[planned.request(float(jobs.submitted[0])) for planned in settings.reservations],
         costs=source.costs,
-        watch=together(site.watches),
+        watch=watch,
         allocations=source.keeps_places,
         estimates=settings.centres is None and predicts(settings.chosen),
         contiguity=None if gain is None else gain.run_times_in(source.machine.network),
@@ -170,7 +172,7 @@ def _engine(
     )
 
 
-def _on_machine(settings: Settings, source: Source, watch: WatchMaker | None) -> Site:
+def _on_machine(settings: Settings, source: Source) -> Site:
     """One machine: a core."""
     core = _core(settings, source)
     loss = _external_loss(core) if source.keeps_places else None
@@ -187,7 +189,7 @@ def _on_machine(settings: Settings, source: Source, watch: WatchMaker | None) ->
             "quoted": () if quotes is None else quotes.starts,
         }
 
-    return Site(core, results, [watch and watch(core, source.columns), loss, quotes])
+    return Site(core, [core], results, [loss, quotes])
 
 
 def _core(settings: Settings, source: Source) -> Core:
@@ -268,7 +270,7 @@ def _on_pool(settings: Settings, source: Source) -> Site:
             "pool": PoolRun(metrics, site.ended),
         }
 
-    return Site(site, results)
+    return Site(site, [site.core], results)
 
 
 def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> Site:
@@ -294,4 +296,4 @@ def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> Site
             "centres": CentresSchedule.of(site, schedule, centres, homes),
         }
 
-    return Site(site, results, cpu_factors=site.cpu_factors)
+    return Site(site, site.cores, results, cpu_factors=site.cpu_factors)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from scheduler.core.core import Core
 from scheduler.forecasts.answers import JobForecast
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.recorded_state import RecordedState
@@ -218,23 +219,6 @@ class Quoted(NamedTuple):
     run_s: float
 
 
-class CentresMachine:
-    """The processors of all centres together, for reading."""
-
-    def __init__(self, centres: Sequence[Centre]) -> None:
-        self._centres = centres
-
-    @property
-    def processors(self) -> int:
-        """Number of processors."""
-        return sum(centre.processors for centre in self._centres)
-
-    @property
-    def free_count(self) -> int:
-        """Number of processors that no job holds."""
-        return sum(centre.core.machine.free_count for centre in self._centres)
-
-
 class Centres:
     """Several centres with dispatchers, driven as one site.
 
@@ -274,7 +258,7 @@ class Centres:
             Centre(description, self._present, scale_estimates=scale_estimates, resizable=resizable)
             for description in descriptions
         ]
-        self.machine = CentresMachine(self.centres)
+        self.machine = self  # the processors of all centres together
         self.ran_at: dict[int, int] = {}
         self.cpu_factors: dict[int, float] = {}
         self.moved = 0
@@ -289,6 +273,21 @@ class Centres:
         self._held: dict[int, SiteRequest] = {}  # in the queue of the dispatcher
         self._revoked: dict[str, list[Event]] = {}
         self._wakes: dict[float, dict[str, None]] = {}  # centres that asked for a wake-up
+
+    @property
+    def processors(self) -> int:
+        """Number of processors of all centres."""
+        return sum(centre.processors for centre in self.centres)
+
+    @property
+    def free_count(self) -> int:
+        """Number of processors that no job holds."""
+        return sum(centre.free() for centre in self.centres)
+
+    @property
+    def cores(self) -> list[Core]:
+        """Cores of the centres, in their order."""
+        return [centre.core for centre in self.centres]
 
     @property
     def jobs(self) -> Mapping[int, Job]:

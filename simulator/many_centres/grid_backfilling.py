@@ -114,6 +114,7 @@ class GridBackfilling:
 
     Attributes
     ----------
+    cores : the one core.
     ran_at : job number -> index of the centre at which the job started.
     cpu_factors : job number -> CPU factor of that centre, where it is not 1.
     moved, quotes : 0 and None, as no job waits at a centre, and none is quoted.
@@ -133,6 +134,7 @@ class GridBackfilling:
             kill_at_walltime=False,
             keep_ended=False,
         )
+        self.cores = [self.core]
         self.machine = self.core.machine
         self.ran_at: dict[int, int] = {}
         self.moved, self.quotes = 0, None

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simulator.many_centres.centres import Centres, Quoted
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import CentreDescription
-from simulator.results.schedule import Schedule
+from simulator.results.schedule import Schedule, Window
 from simulator.results.series import in_use
 from simulator.traces.files import as_csv
 
@@ -92,15 +92,23 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             return prices * self.schedule.jobs.processors * self.schedule.run_s / 3600.0
         return prices * self.schedule.job_held_s / 3600.0
 
-    def numbers(self, jobs: Bools | None = None) -> dict[str, Any]:
+    def numbers(self, jobs: Bools | None = None, window: Window | None = None) -> dict[str, Any]:
         """Compute the numbers of GUIM 8.5.2 and 8.6.7.
 
         Parameters
         ----------
         jobs : (n,) bool, the jobs to which means and percentiles refer; None: all that ended.
+        window : submissions that count; the processors in use are those of its time. None: all.
+
+        Raises
+        ------
+        ConfigError : see `Window.inside`.
         """
-        chosen = self.ran if jobs is None else jobs & self.ran
-        numbers: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int((~self.ran).sum())}
+        chosen, unstarted = self.ran if jobs is None else jobs & self.ran, ~self.ran
+        if window is not None:
+            inside = window.inside(self.schedule.jobs.submitted)
+            chosen, unstarted = chosen & inside, unstarted & inside
+        numbers: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int(unstarted.sum())}
         for name, values in (
             ("bounded_slowdown", self.bounded_slowdown),
             ("slowdown", self.slowdown),
@@ -118,7 +126,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         limited = np.isfinite(limits)
         within = cost[limited] <= limits[limited] * (1 + 1e-12)
         numbers["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None
-        return numbers | self._use()
+        return numbers | self._use(window)
 
     def of_origin(self, name: str) -> Bools:
         """Whether each job has this home centre, (n,) bool."""
@@ -159,17 +167,23 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         submitted = self.schedule.jobs.submitted
         return np.arange(submitted[0], submitted[-1] + every_s, every_s)
 
-    def _use(self) -> dict[str, float | None]:
+    def _use(self, window: Window | None) -> dict[str, float | None]:
         """95th percentile over time of the processors in use, and the utilization."""
-        used = in_use(self.schedule)
-        if len(used.times) < 2:
+        used, submitted = in_use(self.schedule), self.schedule.jobs.submitted
+        times = used.times
+        if window is not None:
+            times = np.clip(times, *window.limits(submitted))
+        if len(times) < 2 or times[0] == times[-1]:
             return {"p95_processors": None, "utilization_pct": None}
         ascending = np.argsort(used.values[:-1], kind="stable")
-        passed = np.cumsum(np.diff(used.times)[ascending])
+        passed = np.cumsum(np.diff(times)[ascending])
         p95 = used.values[ascending][np.searchsorted(passed, 0.95 * passed[-1])]
-        makespan = self.schedule.metrics(TAU_S).makespan_s
-        held_s = float(self.schedule.job_held_s[self.ran].sum())
-        utilization = held_s / (self.schedule.processors * makespan)
+        if window is not None:
+            utilization = self.schedule.metrics(TAU_S, window).utilization
+        else:
+            makespan = self.schedule.metrics(TAU_S).makespan_s
+            held_s = float(self.schedule.job_held_s[self.ran].sum())
+            utilization = held_s / (self.schedule.processors * makespan)
         return {"p95_processors": float(p95), "utilization_pct": 100.0 * utilization}
 
     def jobs_csv(self) -> bytes:

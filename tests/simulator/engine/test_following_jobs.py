@@ -35,6 +35,23 @@ def test_an_example_by_hand(select: str | None) -> None:
     assert run.metrics["mean_wait_s"] == 1.2
 
 
+@pytest.mark.parametrize(
+    "site",
+    [
+        {"pool": "nodes=0-1,processors=2,time_limit=1000", "pool_wait": 30},
+        {"machine": {"centres": [{"name": n, "processors": 2, "cpu_factor": 2} for n in "AB"]}},
+        {"machine": {"centres": [{"name": "A", "processors": 2}]}, "assign": "grid-backfilling"},
+    ],
+)
+@pytest.mark.parametrize("share", [0.0, 0.5])
+def test_jobs_follow_others_in_a_pool_and_at_centres(site: dict[str, Any], share: float) -> None:
+    jobs = JOBS.with_resizable(share) if share and "assign" not in site else JOBS
+    run = sim.simulate(jobs, feedback=True, **site)
+    submitted, ended = run.jobs["submit_s"], run.jobs["end_s"]
+    assert submitted.tolist() == [0, ended[0] + 7, 6, ended[1], 8]
+    assert run.metrics["unstarted"] == 0
+
+
 def test_the_trace_of_a_run_is_in_the_order_of_its_submissions(tmp_path: Any) -> None:
     run = sim.simulate(JOBS, processors=2, feedback=True)
     (tmp_path / "run.swf").write_bytes(run.swf())

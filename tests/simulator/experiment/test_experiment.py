@@ -20,8 +20,9 @@ from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config import machine_file
 from scheduler.core.core import Core
-from scheduler.model.events import JobSpec
+from scheduler.model.events import Event, JobSpec
 from scheduler.model.job_view import original
+from scheduler.model.orders import Order, Start
 from scheduler.policies.api import Decision, Grow, Job, JobView, QueueOrder, Reason, Stay, View
 from scheduler.policies.pools.options import parse_pool_options
 from scheduler.policies.queue_orders.basic import Sjf
@@ -188,12 +189,15 @@ def test_jobs_in_memory(tmp_path: Path) -> None:
             Experiment(jobs).save(tmp_path / "e.yaml")
 
 
-def test_a_watch_sees_the_decisions(trace: Path) -> None:
-    seen: list[float] = []
-    ran = Experiment(trace).run(watch=lambda now, events, orders: seen.extend([now] * len(orders)))
-    assert set(ran.jobs["start_s"].tolist()) <= set(seen)
-    with pytest.raises(ConfigError, match="watch: applies to one machine"):
-        Experiment(COLUMNS, machine=CENTRES).run(watch=lambda *_: None)
+@pytest.mark.parametrize("site", [{}, {"pool": POOL, "pool_wait": 5}, {"machine": CENTRES}])
+def test_a_watch_sees_the_decisions(trace: Path, site: dict[str, Any]) -> None:
+    starts: dict[int, float] = {}
+
+    def watch(now: float, _: list[Event], orders: list[Order]) -> None:
+        starts.update({order.job: now for order in orders if isinstance(order, Start)})
+
+    ran = Experiment(trace, **site).run(watch=watch)
+    assert [starts[job + 1] for job in range(ran.jobs.rows)] == ran.jobs["start_s"].tolist()
 
 
 def test_a_simulation_explains_why_a_job_waits_starts_and_resizes() -> None:
@@ -212,8 +216,15 @@ def test_a_simulation_explains_why_a_job_waits_starts_and_resizes() -> None:
     assert "processors wanted" in told["reason"][0]
     with pytest.raises(ConfigError, match="no simulated job has the number '0'; give a value of"):
         experiment.explain(0)
-    with pytest.raises(ConfigError, match="of several centres or a pool no job can be explained"):
+    with pytest.raises(ConfigError, match="of several centres no job can be explained yet"):
         Experiment(COLUMNS, machine=CENTRES).explain(1)
+
+
+def test_a_job_that_waits_for_nodes_of_a_pool_is_explained() -> None:
+    told = Experiment(COLUMNS, pool=POOL, pool_wait=5).explain(1)
+    assert told["at_s"].tolist() == [0, 5]
+    assert told["decision"].tolist() == ["wait", "start"]
+    assert told["rule"][0] == "ReqNodeNotAvail"
 
 
 def test_quotes_of_starts() -> None:

@@ -34,6 +34,23 @@ def test_utilisation_is_that_of_the_window() -> None:
     assert run.metrics["utilization"] == pytest.approx(held_s / (2 * 90))
 
 
+def test_a_window_of_a_pool_and_of_centres() -> None:
+    window = {"warm_up_s": 5, "cool_down_s": 15}
+    pool = {"pool": "nodes=0-1,processors=2,time_limit=1000", "scenario": "fcfs"}
+    whole, run = sim.simulate(JOBS, **pool), sim.simulate(JOBS, **pool, **window)
+    assert (run.metrics["jobs"], run.metrics["left_out"]) == (3, 3)
+    assert run.metrics["mean_wait_s"] == pytest.approx((5 + 10 + 0) / 3)
+    assert run.metrics["node_hours"] == whole.metrics["node_hours"], "that of the whole run"
+    machine = {"centres": [{"name": name, "processors": 2, "scenario": "fcfs"} for name in "AB"]}
+    run = sim.simulate(JOBS, machine=machine, assign="origin", **window)  # all at the first one
+    metrics = run.metrics
+    assert (metrics["jobs"], metrics["left_out"]) == (3, 3)
+    assert metrics["mean_wait_s"] == pytest.approx((5 + 10 + 0) / 3)
+    assert (metrics["utilization_pct"], metrics["p95_processors"]) == (50.0, 2.0)
+    with pytest.raises(ConfigError, match="warm-up and cool-down leave out all jobs"):
+        sim.simulate(JOBS, machine=machine, warm_up_s=100)
+
+
 def test_a_window_of_all_jobs_counts_them_as_without_one() -> None:
     for jobs in (sim.Jobs(COLUMNS), sim.Jobs(COLUMNS).with_resizable(0.5, data_mib=1.0)):
         plain = sim.simulate(jobs, processors=8, scenario="fcfs-pr").metrics
