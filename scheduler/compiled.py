@@ -56,7 +56,6 @@ MODULES = (
     "scheduler.clock.loop",
     "simulator.engine.job_programs",
     "simulator.engine.rigid_jobs",
-    "simulator.engine.shared_nodes",
     "simulator.many_centres.expected_start",
 )
 ROOT = Path(__file__).parent.parent

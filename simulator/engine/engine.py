@@ -25,8 +25,7 @@ from simulator.engine.costs import NO_COSTS, Costs
 from simulator.engine.job_programs import Programs
 from simulator.engine.jobs import SimJob, columns_of
 from simulator.engine.physics import RunTimeOn, Sharing
-from simulator.engine.rigid_jobs import RigidJobs
-from simulator.engine.shared_nodes import SharedIterations, SharingJobs
+from simulator.engine.rigid_jobs import RigidJobs, SharedIterations
 from simulator.results.schedule import Schedule, Sizes
 from simulator.traces.trace_jobs import Feedback, TraceJobs
 
@@ -124,16 +123,19 @@ class Engine:
             self._jobs = columns_of(single) if columns is None else columns
             specs = [job.spec for job in single]
         submit_times, run_s = self._jobs.submit_times(), self._jobs.run_times()
-        rigid = RigidJobs(agenda, run_s, contiguity, cpu_factors)
-        physics: Physics = rigid
+        shared = None
         if sharing is not None:
-            shared = agenda, sharing.demands([spec.shared for spec in specs]), sharing.nodes()
-            if single is None:
-                physics = SharingJobs(run_s, *shared)
-            else:
-                self._shared = SharedIterations(*shared)
+            demands = sharing.demands([spec.shared for spec in specs])
+            shared = SharedIterations(agenda, demands, sharing.nodes())
+        rigid = RigidJobs(agenda, run_s, contiguity, cpu_factors, shared)
+        physics: Physics = rigid
         if single is not None:
-            parts = (single, site, agenda, costs, rng, rigid, cpu_factors, self._shared, contiguity)
+            if sharing is not None and sharing.windows != "changes":
+                raise ValueError(
+                    f"windows {sharing.windows!r} need jobs that are not resized; take 'changes'"
+                )
+            self._shared = shared
+            parts = (single, site, agenda, costs, rng, rigid, cpu_factors, shared, contiguity)
             physics = self._programs = Programs(
                 *parts, keep_places=allocations, core=site if isinstance(site, Core) else None
             )

@@ -34,8 +34,7 @@ from scheduler.model.procset import ProcSet
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import RunTimeOn
-from simulator.engine.rigid_jobs import RigidJobs
-from simulator.engine.shared_nodes import IterationEnd, SharedIterations
+from simulator.engine.rigid_jobs import IterationEnd, RigidJobs, SharedIterations
 from simulator.results.schedule import Sizes
 
 #: As in `scheduler.model.job`.
