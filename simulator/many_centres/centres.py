@@ -38,7 +38,6 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Start, WakeAt
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest
-from scheduler.policies.assignment.moves import MoveRules
 from simulator.engine.engine import simulated_core
 from simulator.many_centres.expected_start import expected_start, expected_start_of
 from simulator.many_centres.rules import CentreDescription, Moves
@@ -47,8 +46,11 @@ from simulator.many_centres.rules import CentreDescription, Moves
 #: garbage is off in a simulation (`reshape.collection`).
 FREE_EVERY = 100
 #: Seconds between two examinations of the queues for jobs to which another centre quotes an earlier
-#: start; and the rules of these moves.
-QUOTE_EVERY_S, MOVES = 600.0, MoveRules()
+#: start, and the number of jobs of each queue that are examined.
+QUOTE_EVERY_S, DEPTH = 600.0, 20
+#: A job moves if the wait there is at most this share of the present one, and shorter by this (s).
+#: So no job moves back and forth for a small gain.
+MOST_OF_WAIT, LEAST_GAIN_S = 0.5, 60.0
 
 
 class Centre:
@@ -442,7 +444,7 @@ class Centres:
             return
         self._examined = self.now
         for centre in self.centres:
-            for job in list(centre.queue)[: MOVES.depth]:
+            for job in list(centre.queue)[:DEPTH]:
                 # A job that moved may have let this one start.
                 if job.id in centre.queue:
                     better = self._better(self._requests[job.id][1], centre)
@@ -457,7 +459,7 @@ class Centres:
             free = (c for c in others if c.free() >= size)
             return next((c for c in free if c.wait_s(request) == 0.0), None)
         waits_s = [other.wait_s(request) for other in others]
-        best = MOVES.choice(centre.wait_of(request.job), waits_s)
+        best = better_wait(centre.wait_of(request.job), waits_s)
         return None if best is None else others[best]
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:
@@ -466,3 +468,16 @@ class Centres:
         self._revoke(number, centre)
         self._give(centre, [], orders)
         self._hand_over(request, [to], orders)
+
+
+def better_wait(present_s: float, others_s: Sequence[float]) -> int | None:
+    """Index of the shortest wait, of equal ones the first; None if a job does not move for it.
+
+    Parameters
+    ----------
+    present_s : expected wait where the job waits, seconds from now.
+    others_s : expected waits elsewhere; inf where no start is quoted.
+    """
+    best_s, best = min(((wait_s, i) for i, wait_s in enumerate(others_s)), default=(inf, -1))
+    is_better = best_s <= MOST_OF_WAIT * present_s and best_s <= present_s - LEAST_GAIN_S
+    return best if is_better and best_s < inf else None

@@ -158,8 +158,8 @@ class CentresRules(msgspec.Struct, frozen=True):
     dispatch : what a dispatcher does besides choosing.
     redispatch : moves waiting jobs to other centres: "at-once", whenever processors were released,
         where they start at once, as the global controller of GUIM 8.2, model 1, which backfills
-        jobs at other centres; "quote", every `QUOTE_EVERY_S`, where the quote is better by
-        `MoveRules`; None: never.
+        jobs at other centres; "quote", every `QUOTE_EVERY_S`, where the quote is better, see
+        `better_wait`; None: never.
     scale_estimates : whether estimates are multiplied by the CPU factor, as run times are.
     grid : scenario of Grid-Backfilling.
     estimates : source of predictions, for policies that use them.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
@@ -17,6 +17,7 @@ from scheduler.policies.scenarios import scenario
 from scheduler.predictions.estimates import Constant, Tsafrir
 from simulator.engine.costs import NO_COSTS
 from simulator.engine.engine import Engine
+from simulator.many_centres.centres import better_wait
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import (
     CentreDescription,
@@ -162,6 +163,32 @@ def test_a_waiting_job_migrates_where_it_starts_at_once() -> None:
     found = simulate_jobs(jobs, ["a", "b", "a"], centres, rules_named("migration"))
     assert (found.ran_at.tolist(), found.moved) == ([0, 1, 1], 1)
     assert found.schedule.started.tolist() == [0.0, 0.0, 20.0]
+
+
+@pytest.mark.parametrize(
+    ("present_s", "others_s", "expected"),
+    [
+        (1000.0, [500.0], 0),  # exactly half
+        (1000.0, [501.0], None),
+        (119.0, [59.5], None),  # half, but not a minute
+        (120.0, [60.0], 0),
+        (1000.0, [400.0, 300.0, 300.0], 1),  # the shortest wait, the first of equal ones
+        (np.inf, [5000.0], 0),  # it would never start where it is
+        (np.inf, [np.inf], None),
+        (1000.0, [], None),
+    ],
+)
+def test_a_job_moves_for_half_of_its_wait_and_a_minute(
+    present_s: float, others_s: list[float], expected: int | None
+) -> None:
+    assert better_wait(present_s, others_s) == expected
+
+
+@given(here=st.floats(0, 1e6), share=st.floats(0, 1))
+def test_a_job_that_moved_does_not_move_back_by_the_same_waits(here: float, share: float) -> None:
+    there = here * share
+    assume(better_wait(here, [there]) is not None)
+    assert better_wait(there, [here]) is None
 
 
 def test_sites_pull_from_a_central_queue_in_its_order() -> None:
