@@ -108,8 +108,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         pool = {} if self.pool is None else self.pool.metrics
         if self.window is not None:
             return Named({**values, **pool})
-        if schedule.fragmentation is not None:
-            values |= msgspec.structs.asdict(schedule.fragmentation)
+        values |= schedule.fragmentation or {}
         values |= schedule.penalties
         if schedule.dispersal is not None:
             values |= schedule.dispersal.means()

@@ -24,7 +24,6 @@ from scheduler.model.orders import Order, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
-from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
 from simulator.engine.engine import simulated_core
 from simulator.many_centres.rules import CentreDescription
@@ -51,30 +50,22 @@ class WithinCentre(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields
         return None
 
 
-class OnFactorOne(msgspec.Struct, frozen=True):
-    """Estimates of jobs that learn run times as they would be on CPU factor 1.
+class OnFactorOne(Predictor):
+    """Predictor that learns run times as they would be on CPU factor 1, for one core.
 
     Parameters
     ----------
-    source : the estimates.
+    inner : predicts by what it learns.
     cpu_factors : job number -> CPU factor of its centre, where it is not 1.
     """
-
-    source: Estimates
-    cpu_factors: Mapping[int, float]
-
-    def predictor(self) -> Predictor | None:
-        """Create a predictor that has not learned yet; None if walltimes are the estimates."""
-        inner = self.source.predictor()
-        return None if inner is None else _OnFactorOne(inner, self.cpu_factors)
-
-
-class _OnFactorOne(Predictor):
-    """Predictor of `OnFactorOne`."""
 
     def __init__(self, inner: Predictor, cpu_factors: Mapping[int, float]) -> None:
         self._inner, self._cpu_factors = inner, cpu_factors
         self.beyond_walltime, self.deadlines = inner.beyond_walltime, inner.deadlines
+
+    def predictor(self) -> Predictor:
+        """Predictor of the core: this one, which has not learned yet."""
+        return self
 
     def submitted(self, job: Job) -> None:
         """Let the predictor note the job."""
@@ -124,11 +115,14 @@ class GridBackfilling:
         self._firsts = (0, *accumulate(description.processors for description in descriptions))
         self._factors = [description.cpu_factor for description in descriptions]
         self.cpu_factors: dict[int, float] = {}
+        inner = scenario.estimates.predictor()
         self.core = simulated_core(
             msgspec.structs.replace(
                 scenario,
                 selection=WithinCentre(self._firsts),
-                estimates=OnFactorOne(scenario.estimates, self.cpu_factors),
+                estimates=(
+                    scenario.estimates if inner is None else OnFactorOne(inner, self.cpu_factors)
+                ),
             ),
             Machine([(description.name, description.processors) for description in descriptions]),
             kill_at_walltime=False,

@@ -32,16 +32,6 @@ Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
 
 
-class Fragmentation(msgspec.Struct, frozen=True):
-    """Processor-seconds lost to placement, as shares from 0 to 1 of those installed.
-
-    nan for a makespan of 0.
-    """
-
-    external_fragmentation: float
-    internal_fragmentation: float
-
-
 class ExternalLoss:
     """Counts the external fragmentation; a watch of the event loop.
 

@@ -19,7 +19,7 @@ from reshape.errors import ConfigError
 from scheduler.model.network import Network
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
-from simulator.results.placement import Dispersal, Fragmentation
+from simulator.results.placement import Dispersal
 from simulator.traces.normalise import CleaningReport
 from simulator.traces.swf import Column, Trace, whole
 from simulator.traces.trace_jobs import TraceJobs
@@ -151,7 +151,7 @@ class Schedule(msgspec.Struct, frozen=True):
         a group that joins from the order to expand on, before they count in `sizes` and `places`.
     held_places : the same with the processors themselves, if they were kept.
     held_s : processor-seconds that jobs held; None: those of `processors`.
-    fragmentation : if individual processors were allocated.
+    fragmentation : see `fragmentation_of`, if individual processors were allocated.
     dispersal : of the jobs in the network, if it was measured.
     shares_nodes : whether jobs shared nodes, so that neighbours may have prolonged them.
     computed : (n, 2) float64, seconds that each job computed without neighbours, and what they
@@ -176,7 +176,7 @@ class Schedule(msgspec.Struct, frozen=True):
     held: Mapping[int, Sizes] | None = None
     held_places: Mapping[int, Places] | None = None
     held_s: float | None = None
-    fragmentation: Fragmentation | None = None
+    fragmentation: Mapping[str, float] | None = None
     dispersal: Dispersal | None = None
     shares_nodes: bool = False
     computed: Floats | None = None
@@ -394,21 +394,29 @@ class Schedule(msgspec.Struct, frozen=True):
             "p95_penalised_pct": float(np.percentile(share[over], 95)) if some else nan,
         }
 
-    def fragmentation_of(self, lost_s: float, requested: NDArray[np.int64]) -> Fragmentation:
+    def fragmentation_of(self, lost_s: float, requested: NDArray[np.int64]) -> dict[str, float]:
         """Compute the fragmentation.
 
         Parameters
         ----------
         lost_s : processor-seconds counted by `ExternalLoss`.
         requested : (n,) int64, processors that the jobs requested.
+
+        Returns
+        -------
+        `external_fragmentation` and `internal_fragmentation`: processor-seconds lost to placement,
+        as shares from 0 to 1 of those installed; nan for a makespan of 0.
         """
-        ran = self.ran
-        if not ran.any():
-            return Fragmentation(nan, nan)
-        beyond = float((self.run_s[ran] * (self.jobs.processors - requested)[ran]).sum())
-        makespan = float(self.ended[ran].max() - self.jobs.submitted[ran].min())
-        all_s = self.processors * makespan
-        return Fragmentation(lost_s / all_s, beyond / all_s) if all_s else Fragmentation(nan, nan)
+        ran, all_s, beyond = self.ran, 0.0, 0.0
+        if ran.any():
+            makespan = float(self.ended[ran].max() - self.jobs.submitted[ran].min())
+            all_s = self.processors * makespan
+            extra = (self.jobs.processors - requested)[ran]
+            beyond = float((self.run_s[ran] * extra).sum())
+        return {
+            "external_fragmentation": lost_s / all_s if all_s else nan,
+            "internal_fragmentation": beyond / all_s if all_s else nan,
+        }
 
     def dispersal_in(self, network: Network) -> Dispersal:
         """Measure how far apart the processors of each job are in a network."""
