@@ -1,40 +1,55 @@
-"""Study of GUIM chapter 6: shared nodes, tables 6.1 to 6.4, and runs for those of chapter 7.
+"""Studies of GUIM chapters 6 and 7: nodes that jobs share.
 
-F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 6.3: a run is a
-trace with drawn demands: the first 10 000 jobs, nodes of four processors and 6000 MB/s, shortest
-job backfilled first. The report has the tables beside ours, and verdicts on the sentences of 6.4.
+F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 6.3 and 7.5: a run
+is a trace with drawn demands: the first 10 000 jobs, nodes of four processors and 6000 MB/s,
+shortest job backfilled first. The reports have the tables beside ours, and claims, each that a
+number is above 0: a difference, or how far a ratio exceeds the one that the text gives. Ours is
+taken seed by seed.
+
+`run` and `report` are those of chapter 6: tables 6.1 to 6.4, sentences of 6.4. `run_strategy` and
+`report_strategies` are those of chapter 7, selections for shared nodes and RUA-Backfilling: tables
+7.1 to 7.8, figures 7.8 to 7.12, sentences of 7.6 against the thesis' own tables and our runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from math import log
+from math import inf, log
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 import simulator as sim
-from simulator.results.statistics import Interval, mean
+from scheduler import pictures as drawing
+from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.claims import (
+    OPEN,
     Claim,
     Key,
     StudyResults,
     beside,
     by_sign,
+    exactly,
     keyed,
     paper,
     plain,
     reported,
     titled,
 )
-from simulator.study.study import TRACES, Parameters, Report, Row
+from simulator.study.study import Parameters, Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
 from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, Demands
 
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Floats: TypeAlias = NDArray[np.float64]
+HOUR_S = 3600.0
 PER_NODE = 4
 
 
@@ -67,7 +82,7 @@ def simulated(
     policy, fields : scenario by name, and fields that it gets before those of `changes`.
     """
     mix = parameters["mix"]
-    path = str(Path(parameters[TRACES]) / parameters["trace"])
+    path = str(trace_path(parameters, parameters["trace"]))
     trace = _trace(path, float(parameters["tolerance_s"]))
     machine: dict[str, Any] = {
         "nodes": int(parameters["processors"]) // PER_NODE,
@@ -246,3 +261,227 @@ def _of_selections(results: StudyResults, trace: str) -> list[Claim]:
 
 def _claim(text: str, ours: Interval, value: float, table: str, trace: str) -> Claim:
     return Claim(text, ours, round(value, 2), by_sign(ours), f"GUIM table {table}", trace)
+
+
+#: Strategy -> selection and further fields of the scenario. FF is that of chapter 6, whose numbers
+#: tables 7.1 to 7.7 repeat; "LCT=1" is LessConsumeThreshold with a factor of 1.
+STRATEGIES: Final[dict[str, dict[str, Any]]] = {
+    "FF": {"selection": "equi-distribute"},
+    "LC": {"selection": "less-consume"},
+    "LCT=1": {"selection": "less-consume-threshold", "selection.factor": 1.0},
+    "LCT=1.15": {"selection": "less-consume-threshold", "selection.factor": 1.15},
+    "LCT=1.25": {"selection": "less-consume-threshold", "selection.factor": 1.25},
+    "LCT=1.5": {"selection": "less-consume-threshold", "selection.factor": 1.5},
+    "RUA": {},
+}
+
+
+def run_strategy(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Simulate one trace with one mix of demands under one strategy.
+
+    Parameters
+    ----------
+    parameters : as of `run`, with `strategy` (see `STRATEGIES`) in
+        place of `selection`.
+
+    Returns
+    -------
+    What `run` returns, and cpus_p95: 95th percentile over the hours of the mean number of
+    processors in use.
+
+    Raises
+    ------
+    KeyError : the strategy is unknown.
+    """
+    strategy = parameters["strategy"]
+    fields = dict(STRATEGIES[strategy])
+    if strategy != "RUA":
+        fields["backfill_order"] = "sjf"
+    ran = simulated(parameters, "rua" if strategy == "RUA" else "easy", fields)
+    used = processors_by_hour(ran)
+    return {**numbers(ran), "cpus_p95": float(np.percentile(used, 95))}
+
+
+def processors_by_hour(simulated: sim.Simulation) -> Floats:
+    """Mean number of processors in use in each hour from the first start on, (hours,) float64.
+
+    The last hour, which is not complete, is left out unless it is the only one.
+    """
+    jobs = simulated.jobs
+    ran = ~np.isnan(jobs["end_s"])
+    started, ended = jobs["start_s"][ran], jobs["end_s"][ran]
+    processors = jobs["processors"][ran].astype(float)
+    at = np.concatenate([started, ended])
+    change = np.concatenate([processors, -processors])
+    order = np.argsort(at, kind="stable")
+    at, used = at[order], np.cumsum(change[order])
+    area = np.concatenate([[0.0], np.cumsum(used[:-1] * np.diff(at))])
+    hours = max(1, int((at[-1] - at[0]) // HOUR_S))
+    edges = at[0] + HOUR_S * np.arange(hours + 1)
+    used_by_hour: Floats = np.diff(np.interp(edges, at, area)) / HOUR_S
+    return used_by_hour
+
+
+CHAPTER_7: Final = paper("rua")
+#: Our metric -> `number` of the thesis' table, its `title` and its `rows`.
+STRATEGY_TABLES: Final = CHAPTER_7.tables
+#: (metric, centre, mix) -> numbers that the text gives of figure 7.12, by strategy.
+TEXT: Final = keyed(CHAPTER_7.text)
+
+
+def printed(metric: str, key: Key) -> float | None:
+    """Number of the thesis' table for a trace, mix and strategy; None if it has none."""
+    trace, mix, strategy = key
+    row = STRATEGY_TABLES[metric]["rows"].get(f"{centre(trace)} {mix}", ())
+    return dict(zip(CHAPTER_7.columns, row, strict=False)).get(strategy)
+
+
+def _judge_strategies(results: StudyResults) -> list[Claim]:
+    """Judge the sentences of 7.6 for each trace and mix that they speak of."""
+    return [
+        _statement_claim(results, statement, metric, trace, mix)
+        for statement in CHAPTER_7.statements
+        for metric in statement["metrics"]
+        for trace in results.parts()
+        for mix in results.parts(trace)
+        if f"{centre(trace)} {mix}" in statement.get("only", [f"{centre(trace)} {mix}"])
+    ]
+
+
+def _statement_claim(
+    results: StudyResults, statement: Mapping[str, Any], metric: str, trace: str, mix: str
+) -> Claim:
+    """Claim of a sentence; its remark is the verdict on the thesis' own numbers."""
+    words = statement["text"].format(metric=STRATEGY_TABLES[metric]["title"])
+    with_rua = "RUA" in words  # figure 7.12 is lost; the text of 7.6.2 has some of its numbers
+    text = TEXT.get((metric, centre(trace), mix), {}) if with_rua else {}
+
+    def amount(more: float, less: float) -> float:
+        """Number that is above 0 if the sentence is right."""
+        if "within" in statement:
+            within: float = statement["within"]
+            return within - abs(100 * (more / less - 1)) if less else -inf
+        # sums of one value differ by rounding
+        ratio: float = statement.get("ratio", 1.0)
+        return round(more - ratio * less, 6)
+
+    def amounts(of: Callable[[str], list[float]]) -> list[float]:
+        more, less = map(of, statement["pair"])
+        return [amount(*both) for both in zip(more, less, strict=False)]
+
+    def thesis(strategy: str) -> list[float]:
+        number = text.get(strategy) if text else printed(metric, (trace, mix, strategy))
+        return [] if number is None else [number]
+
+    ours = mean_interval(amounts(lambda strategy: results.values((trace, mix, strategy), metric)))
+    theirs = next(iter(amounts(thesis)), None)
+    return Claim(
+        words,
+        ours,
+        None if theirs is None else round(theirs, 3),
+        by_sign(ours),
+        "GUIM figure 7.12" if with_rua else f"GUIM table {STRATEGY_TABLES[metric]['number']}",
+        f"{trace}, {mix}",
+        f"tables: {by_sign(exactly(theirs)) if theirs else OPEN}",
+    )
+
+
+def report_strategies(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables with the thesis' numbers in brackets, the claims, and the figures."""
+    results = StudyResults(rows, lambda p: (p["name"], p["mix"], p["strategy"]))
+    tables = [_strategy_table(results, metric) for metric in STRATEGY_TABLES]
+    return reported(
+        tables, {"tables": _strategy_data(results)}, _judge_strategies(results), pictures(results)
+    )
+
+
+def _strategy_table(results: StudyResults, metric: str) -> str:
+    columns = list(dict.fromkeys(strategy for _, _, strategy in results))
+    form = ".0f" if metric in ("wait_p95_s", "wait_mean_s", "killed", "cpus_p95") else ".1f"
+    lines = []
+    for trace in results.parts():
+        for mix in results.parts(trace):
+            keys = [(trace, mix, strategy) for strategy in columns]
+            cells = (
+                beside(results.interval(key, metric), printed(metric, key), form) for key in keys
+            )
+            lines.append([trace, mix, *cells])
+    own = STRATEGY_TABLES[metric]
+    title = f"Table {own['number']}: {own['title']}; the thesis' in brackets"
+    return titled(title, ["TRACE", "MIX", *columns], lines, 2)
+
+
+def _strategy_data(results: StudyResults) -> list[dict[str, Any]]:
+    """Means with their intervals, and the thesis' numbers, for JSON."""
+    return [
+        {"trace": key[0], "mix": key[1], "strategy": key[2]}
+        | {
+            metric: plain(results.interval(key, metric)) | {"paper": printed(metric, key)}
+            for metric in STRATEGY_TABLES
+        }
+        for key in results
+    ]
+
+
+COLOURS = {"low": "#7fb6d9", "med": "#d98c2b", "high": "#b0413e"}
+BARS = {"FF": "#8a8f96", "LC": "#d98c2b", "RUA": "#1f6fb2"}
+#: Figure for each centre, and what its horizontal axis shows.
+SCATTERS = {
+    ("CTC", "penalised_p95_pct"): "figure7-8",
+    ("SDSC", "penalised_p95_pct"): "figure7-9",
+    ("CTC", "killed"): "figure7-10",
+    ("SDSC", "killed"): "figure7-11",
+}
+RUA_METRICS = ("bsld_p95", "wait_p95_s", "penalised_p95_pct", "killed")
+
+
+def pictures(results: StudyResults) -> dict[str, bytes]:
+    """Draw the figures for which there are runs, as PNG and SVG."""
+    figures: dict[str, Figure] = {}
+    for (of, metric), name in SCATTERS.items():
+        traces = [trace for trace in results.parts() if centre(trace) == of]
+        if traces:
+            figures[name] = _scatter(results, traces, metric)
+    if any(strategy == "RUA" for _, _, strategy in results):
+        figures["figure7-12"] = _bars(results)
+    return drawing.encode_all(figures)
+
+
+def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figure:
+    """Draw figures 7.8 to 7.11: slowdown against a further metric, one panel for each trace."""
+    title = STRATEGY_TABLES[metric]["title"]
+    figure = drawing.new_figure(4.6, f"Bounded slowdown and {title}")
+    panels = figure.subplots(1, len(traces), squeeze=False)[0]
+    for axes, trace in zip(panels, traces, strict=True):
+        for mix in results.parts(trace):
+            strategies = results.parts(trace, mix)
+            keys = [(trace, mix, strategy) for strategy in strategies]
+            x = [results.interval(key, metric).mean for key in keys]
+            y = [results.interval(key, "bsld_p95").mean for key in keys]
+            axes.plot(x, y, "o", color=COLOURS[mix], label=mix)
+            for strategy, at in zip(strategies, zip(x, y, strict=True), strict=True):
+                offset = (4, 3)
+                axes.annotate(strategy, at, xytext=offset, textcoords="offset points", fontsize=7)
+        axes.set_title(trace, fontsize=10)
+        axes.set_xlabel(title)
+        axes.set_ylabel("bounded slowdown, P95")
+        axes.legend(loc="best", frameon=False)
+        drawing.reduce_frame(axes)
+    return figure
+
+
+def _bars(results: StudyResults) -> Figure:
+    """Draw figure 7.12: RUA-Backfilling beside first fit and LessConsume."""
+    figure = drawing.new_figure(7.5, "RUA-Backfilling, shortest job first with FF and with LC")
+    groups = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
+    width = 0.8 / len(BARS)
+    for axes, metric in zip(figure.subplots(2, 2).flat, RUA_METRICS, strict=True):
+        for i, (strategy, colour) in enumerate(BARS.items()):
+            heights = [results.interval((*group, strategy), metric).mean for group in groups]
+            x = [at + (i - 1) * width for at in range(len(groups))]
+            axes.bar(x, heights, width * 0.92, color=colour, label=strategy)
+        axes.set_xticks(range(len(groups)), [f"{t}\n{mix}" for t, mix in groups], fontsize=7)
+        axes.set_title(STRATEGY_TABLES[metric]["title"], fontsize=10)
+        drawing.reduce_frame(axes)
+    figure.axes[0].legend(loc="best", frameon=False)
+    return figure

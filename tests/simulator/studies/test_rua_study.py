@@ -10,9 +10,8 @@ import pytest
 from claim_records import check_claims
 from paths import SMALL_TRACE
 
-from simulator.studies import rua
-from simulator.studies.rua import PAPER, STATEMENTS, TABLES, printed
-from simulator.studies.sharing import simulated
+from simulator.studies import sharing
+from simulator.studies.sharing import CHAPTER_7, STRATEGY_TABLES, printed, simulated
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -31,16 +30,16 @@ def rows() -> list[Row]:
     """All strategies with two mixes, two seeds."""
     points = [
         parameters(strategy=strategy, mix=mix, seed=seed)
-        for strategy in rua.STRATEGIES
+        for strategy in sharing.STRATEGIES
         for mix in ("low", "high")
         for seed in (1, 2)
     ]
-    return [Row(point, rua.run(point)) for point in points]
+    return [Row(point, sharing.run_strategy(point)) for point in points]
 
 
 def test_runs(rows: list[Row]) -> None:
     for row in rows:
-        assert set(row.result) == set(TABLES)
+        assert set(row.result) == set(STRATEGY_TABLES)
         assert 0 < row.result["cpus_p95"] <= 64
     by_strategy = {
         row.parameters["strategy"]: row.result
@@ -55,20 +54,20 @@ def test_processors_by_hour() -> None:
     """The hours add up to the processor-seconds of the jobs."""
     ran = simulated(parameters(), "easy", {"selection": "first-fit"})
     schedule = ran.schedule
-    used = rua.processors_by_hour(ran)
+    used = sharing.processors_by_hour(ran)
     held_s = schedule.ended - schedule.started
-    hours_s = rua.HOUR_S * len(used)
+    hours_s = sharing.HOUR_S * len(used)
     begin = schedule.started.min()
     within = np.clip(schedule.ended - begin, 0, hours_s) - np.clip(
         schedule.started - begin, 0, hours_s
     )
-    assert used.sum() * rua.HOUR_S == pytest.approx((within * schedule.jobs.processors).sum())
+    assert used.sum() * sharing.HOUR_S == pytest.approx((within * schedule.jobs.processors).sum())
     assert (held_s >= within).all()
     assert used.max() <= 64
 
 
 def test_report(rows: list[Row]) -> None:
-    report = rua.report(rows, None)
+    report = sharing.report_strategies(rows, None)
     assert "Table 7.1" in report.text
     assert "(128.08)" in report.text
     check_claims(report.data)
@@ -89,15 +88,15 @@ def test_the_tables_against_their_own_text() -> None:
     rows = [
         Row(
             {"name": centre, "mix": mix, "strategy": strategy, "seed": seed},
-            {metric: printed(metric, (centre, mix, strategy)) for metric in TABLES},
+            {metric: printed(metric, (centre, mix, strategy)) for metric in STRATEGY_TABLES},
         )
         for centre in ("CTC", "SDSC")
         for mix in ("high", "med", "low")
-        for strategy in PAPER.columns
+        for strategy in CHAPTER_7.columns
         for seed in (1, 2)
     ]
-    claims = rua.report(rows, None).data["claims"]
-    assert len(claims) > len(STATEMENTS)
+    claims = sharing.report_strategies(rows, None).data["claims"]
+    assert len(claims) > len(CHAPTER_7.statements)
     for claim in claims:
         if "RUA" in claim["text"]:  # figure 7.12 is lost, the text has some numbers
             assert claim["verdict"] == "open"
