@@ -40,7 +40,7 @@ from simulator.workload_models.drawn import (
     poisson,
     requirements,
 )
-from simulator.workload_models.rigid_models import Feitelson96
+from simulator.workload_models.generate import Feitelson96
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.
@@ -80,16 +80,20 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     needs = np.column_stack([drawn.processors, drawn.resources])
     work = needs * drawn.run[:, np.newaxis]
     full_s = float(work.sum(axis=0).max()) / capacity / len(drawn)
-    rate = arrival_for_queue(
-        float(parameters["queue"]), lambda s: mean_queue(simulated(s, "FF").schedule), full_s
-    )
+    searched: list[float] = []
+
+    def queue_at(mean_s: float) -> float:
+        searched.append(mean_s)
+        return mean_queue(simulated(mean_s, "FF").schedule)
+
+    arrival_s = arrival_for_queue(float(parameters["queue"]), queue_at, full_s)
     result: dict[str, Any] = {
-        "mean_arrival_s": rate.mean_arrival_s,
-        "load": full_s / rate.mean_arrival_s,
-        "search_runs": rate.runs,
+        "mean_arrival_s": arrival_s,
+        "load": full_s / arrival_s,
+        "search_runs": len(searched),
     }
     for name in ALGORITHMS:
-        ran = simulated(rate.mean_arrival_s, name)
+        ran = simulated(arrival_s, name)
         response = ran.jobs["turnaround_s"]
         weight = needs.mean(axis=1) * ran.jobs["nominal_run_s"]  # 3.2: requirement times execution
         result[name] = {

@@ -199,21 +199,6 @@ class Demands(msgspec.Struct, frozen=True):
 WIDEST = 64.0  # largest factor between the first guess and the result
 
 
-class ArrivalSearch(msgspec.Struct, frozen=True):
-    """Result of a search.
-
-    Parameters
-    ----------
-    mean_arrival_s : mean time between two submissions.
-    queue : mean queue length at that rate.
-    runs : number of simulations.
-    """
-
-    mean_arrival_s: float
-    queue: float
-    runs: int
-
-
 def mean_queue(schedule: Schedule) -> float:
     """Mean number of waiting jobs over the time in which jobs are submitted."""
     submitted = schedule.jobs.submitted
@@ -226,8 +211,8 @@ def mean_queue(schedule: Schedule) -> float:
 
 def arrival_for_queue(
     target: float, queue_at: Callable[[float], float], guess_s: float, tolerance: float = 0.04
-) -> ArrivalSearch:
-    """Mean time between submissions at which the mean queue has the wanted length.
+) -> float:
+    """Mean time between submissions at which the mean queue has the wanted length, seconds.
 
     The queue is the shorter, the longer the time between two submissions. The search first finds
     two times with the target between their queues, then uses Brent's method on logarithms until the
@@ -236,7 +221,8 @@ def arrival_for_queue(
     Parameters
     ----------
     target : mean queue length to reach, > 0.
-    queue_at : returns the mean queue of a simulation with this mean time, seconds.
+    queue_at : returns the mean queue of a simulation with this mean time, seconds; it is called
+        once for each time.
     tolerance : accepted relative distance from the target.
 
     Raises
@@ -269,5 +255,4 @@ def arrival_for_queue(
     if distance(best) != 0.0:
         best = float(brentq(distance, near, far, xtol=1e-4, maxiter=30, disp=False))
         distance(best)
-    best = min(seen, key=lambda log_s: abs(log((seen[log_s] + 0.01) / (target + 0.01))))
-    return ArrivalSearch(exp(best), seen[best], len(seen))
+    return exp(min(seen, key=lambda log_s: abs(log((seen[log_s] + 0.01) / (target + 0.01)))))
