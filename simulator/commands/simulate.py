@@ -31,33 +31,22 @@ from simulator.results import jobs_csv
 from simulator.traces.files import check_place, replace_all
 
 
-def asks_for_statistics(experiment: Experiment, statistics: tuple[str, ...]) -> bool:
-    """Whether statistics are wanted, so that both tables of variables are written to --out."""
-    return bool(statistics) or experiment.sample_s is not None or experiment.price is not None
-
-
-def check_statistics(experiment: Experiment, statistics: tuple[str, ...]) -> None:
-    """Check the texts of ``--statistic`` before a simulation.
-
-    Raises
-    ------
-    ConfigError : see `simulator.statistics.collectors.requests`.
-    click.UsageError : a statistic of costs of jobs that have no price.
-    """
+def _check_statistics(experiment: Experiment, statistics: tuple[str, ...]) -> None:
+    """Check the texts of ``--statistic``; those of costs need jobs with prices."""
     if not statistics:
         return
-    from simulator.statistics.collectors import requests
-    from simulator.statistics.variables import PRICED
+    from simulator.statistics import PRICED, requests
 
     priced = experiment.price is not None or experiment.centres is not None
-    for request in requests(statistics):
-        if request.variable in PRICED and not priced:
+    for variable, estimator in requests(statistics):
+        if variable in PRICED and not priced:
             raise click.UsageError(
-                f"--statistic {request} needs the price of a processor-hour; give --set price=PRICE"
+                f"--statistic {variable}={estimator} needs the price of a processor-hour; give"
+                " --set price=PRICE"
             )
 
 
-def add_statistics(
+def _add_statistics(
     run: Simulation,
     statistics: tuple[str, ...],
     result: dict[str, Any],
@@ -68,15 +57,16 @@ def add_statistics(
 
     Each of several centres gets a table of samples.
     """
-    from simulator.statistics.collectors import (
+    from simulator.statistics import (
         JOBS_FILE,
         SAMPLES_FILE,
+        JobValues,
+        Samples,
         estimate,
         jobs_csv,
         requests,
         samples_csv,
     )
-    from simulator.statistics.variables import JobValues, Samples
 
     jobs = run.values
     samples = Samples(jobs, run.sample_s)
@@ -89,15 +79,6 @@ def add_statistics(
     for name, schedule in {} if run.centres is None else run.centres.by_centre().items():
         own = Samples(JobValues(schedule), times=samples.times)
         files[out / SAMPLES_FILE.replace(".csv", f"-{name}.csv")] = samples_csv(own)
-
-
-def statistics_lines(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Statistics of a result as single numbers, for display."""
-    if "statistics" not in result:
-        return {}
-    from simulator.statistics.collectors import flat
-
-    return flat(result["statistics"])
 
 
 #: Columns of the table that compares pools: heading -> (key of the result, format).
@@ -145,11 +126,13 @@ def simulate(trace: Path, **options: Any) -> None:
     experiment = described[0].experiment
     if options["save"] is not None:
         experiment.save(options["save"])
-    check_statistics(experiment, options["statistic"])
+    _check_statistics(experiment, options["statistic"])
+    writes_trace = options["swf_file"] is not None or options["out"] is not None
     results: list[dict[str, Any]] = []
     jobs = 0
     for one in described:
-        run = _run(one, options)
+        with one.errors():
+            run = one.experiment.run(whole_trace=writes_trace)
         jobs += len(run.schedule.jobs)
         results.append(_written(one.experiment, run, options))
     if len(results) == 1:
@@ -188,18 +171,13 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
             check_place(path, make_parent=path.parent == out)
 
 
-def _run(described: Described, options: Mapping[str, Any]) -> Simulation:
-    writes_trace = options["swf_file"] is not None or options["out"] is not None
-    with described.errors():
-        return described.experiment.run(whole_trace=writes_trace)
-
-
 def _written(experiment: Experiment, run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the files that the options ask for, and give the numbers."""
     result, out = run.summary, options["out"]
     files: dict[Path, bytes] = {}
-    if asks_for_statistics(experiment, options["statistic"]):
-        add_statistics(run, options["statistic"], result, files, out)
+    sampled = experiment.sample_s is not None or experiment.price is not None
+    if options["statistic"] or sampled:  # both tables of variables are written to --out
+        _add_statistics(run, options["statistic"], result, files, out)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:
@@ -217,7 +195,10 @@ def _as_text(result: Mapping[str, Any], run: Simulation) -> str:
     lines = [] if report is None else [report.sentence]
     apart = ("report", "statistics", "advance_reservations")
     shown = {name: value for name, value in result.items() if name not in apart}
-    shown |= statistics_lines(result)
+    if "statistics" in result:
+        from simulator.statistics import flat
+
+        shown |= flat(result["statistics"])
     for name, value in shown.items():
         if isinstance(value, float):
             value = "-" if isnan(value) else f"{value:.10g}"
@@ -226,12 +207,7 @@ def _as_text(result: Mapping[str, Any], run: Simulation) -> str:
 
 
 def _usage(begin: float, jobs: int) -> dict[str, Any]:
-    """Seconds, jobs a second, memory, and whether the core ran compiled, by name.
-
-    Parameters
-    ----------
-    begin : of the process on the monotonic clock, seconds.
-    """
+    """Seconds since `begin`, jobs a second, memory, and whether the core ran compiled."""
     wall_s = time.monotonic() - begin
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools import PoolRun
     from simulator.results.pictures import Scene
-    from simulator.statistics.variables import JobValues
+    from simulator.statistics import JobValues
 
 SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
@@ -187,7 +187,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     @property
     def values(self) -> JobValues:
         """Variables of the jobs for statistics; see docs/statistics.md."""
-        from simulator.statistics.variables import JobValues  # late, as all that few runs need
+        from simulator.statistics import JobValues  # late, as all that few runs need
 
         if self.centres is None:
             assert self.scenario is not None

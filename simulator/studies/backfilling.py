@@ -13,7 +13,7 @@ import numpy as np
 
 import simulator as sim
 from reshape.errors import ConfigError
-from simulator.statistics.collectors import collected
+from simulator.statistics import collected
 from simulator.study.study import trace_path
 from simulator.traces import swf
 

@@ -22,13 +22,13 @@ from reshape.errors import ReshapeError
 from scheduler.config import machine_file
 from scheduler.text.located import Located
 from simulator import Experiment
+from simulator.commands.plot import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples, read_columns
 from simulator.experiment.jobs import processors_of
 from simulator.many_centres.rules import described_centres
 from simulator.pools import read_waits
 from simulator.results import jobs_csv
 from simulator.results.pictures import PICTURES, Scene
-from simulator.statistics.collectors import JOBS_FILE, SAMPLES_FILE
-from simulator.statistics.pictures import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples, read_columns
+from simulator.statistics import JOBS_FILE, SAMPLES_FILE
 from simulator.traces import swf
 from simulator.traces.normalise import normalise
 from simulator.workload_models import advance_reservations, workload_file

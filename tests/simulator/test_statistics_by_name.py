@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from simulator.results.schedule import Schedule
-from simulator.statistics.collectors import (
+from simulator.statistics import (
+    JobValues,
+    Samples,
     collected,
     estimate,
     jobs_csv,
     requests,
     samples_csv,
 )
-from simulator.statistics.variables import JobValues, Samples
 from simulator.traces.trace_jobs import TraceJobs
 
 NAN = float("nan")

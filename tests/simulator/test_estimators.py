@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simulator.statistics.collectors import OF_ALL, OF_NUMBERS, percentile, sum_by
+from simulator.statistics import OF_ALL, OF_NUMBERS, percentile, sum_by
 
 numbers = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
