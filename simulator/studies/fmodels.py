@@ -151,6 +151,7 @@ def _jobs(path: str, processors: int | None, first: int | None) -> tuple[swf.Tra
 
 
 P95, MEAN = "bsld_p95", "bsld_mean"
+WIDE = ", wide"
 
 
 class Cell(NamedTuple):
@@ -160,20 +161,13 @@ class Cell(NamedTuple):
     policy: str
 
 
-class ErrorKind(NamedTuple):
-    """A kind of errors; `deviations` is "" for qualitative ones."""
-
-    category: str
-    deviations: str
-
-
 class ErrorResults:
     """Results of all runs by cell, kind of errors and error or percentage.
 
     Attributes
     ----------
     cells : combinations of workload and policy that were run, in the order of the rows.
-    series : kinds of errors that were run.
+    series : kinds of errors that were run: a category, such as "equal", or "equal, wide".
     short_jobs_pct : workload -> percentage of jobs of less than a minute.
     """
 
@@ -198,22 +192,19 @@ class ErrorResults:
         """Largest number of seeds of a point."""
         return max(map(len, self._results.rows.values()), default=0)
 
-    def of(self, category: str) -> ErrorKind | None:
+    def of(self, category: str) -> str | None:
         """Kind of errors of a category, with narrow deviations if both were run."""
-        kinds = [series for series in self.series if series.category == category]
-        return min(kinds, default=None)
+        return next((kind for kind in (category, category + WIDE) if kind in self.series), None)
 
-    def xs(self, series: ErrorKind) -> list[float]:
+    def xs(self, series: str) -> list[float]:
         """Errors or percentages of a kind, ascending."""
         return sorted({at for _, of, at in self._results if of == series})
 
-    def values(
-        self, cell: Cell, series: ErrorKind | None, at: float, metric: str = P95
-    ) -> list[float]:
+    def values(self, cell: Cell, series: str | None, at: float, metric: str = P95) -> list[float]:
         """A metric at a point, in the order of the seeds; empty if it was not run."""
         return self._results.values((cell, series, at), metric)
 
-    def mean(self, cell: Cell, series: ErrorKind | None, at: float) -> float:
+    def mean(self, cell: Cell, series: str | None, at: float) -> float:
         """Mean over the seeds of the P95 at a point; nan if it was not run."""
         return mean(self.values(cell, series, at))
 
@@ -236,10 +227,10 @@ class ErrorResults:
     def data(self) -> Iterator[dict[str, Any]]:
         """All points with means over the seeds, for JSON."""
         for cell, series, at in self._results:
-            name = "percentage" if series.category in QUALITATIVE else "error"
-            point = {"workload": cell.workload, "policy": cell.policy, "category": series.category}
-            if series.deviations:
-                point["deviations"] = series.deviations
+            name, category = "percentage", series.removesuffix(WIDE)
+            point = {"workload": cell.workload, "policy": cell.policy, "category": category}
+            if category not in QUALITATIVE:
+                name, point["deviations"] = "error", "narrow" if series == category else "wide"
             intervals = {m: self._results.interval((cell, series, at), m) for m in (P95, MEAN)}
             yield point | {name: at} | {m: plain(interval) for m, interval in intervals.items()}
 
@@ -249,7 +240,7 @@ def _key(parameters: Parameters) -> Key:
     category = parameters["category"]
     at = parameters["percentage" if category in QUALITATIVE else "error"]
     cell = Cell(workload(parameters["trace"]), parameters["policy"])
-    return cell, ErrorKind(category, parameters.get("deviations") or ""), float(at)
+    return cell, category + WIDE * (parameters.get("deviations") == "wide"), float(at)
 
 
 def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean, mean_interval
 from simulator.studies.claims import (
     NOT_RUN,
@@ -26,11 +25,12 @@ from simulator.studies.claims import (
     of_part,
     plus_minus,
     reported,
+    titled,
 )
 from simulator.studies.fmodels import (
     POLICIES,
+    WIDE,
     Cell,
-    ErrorKind,
     ErrorResults,
     geometric,
     quotients,
@@ -292,46 +292,38 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables and pictures of the figures, of the other categories, and the claims."""
     results = ErrorResults(rows)
     shown = {name for _, names in FIGURES.values() for name in names}
-    tables = [
-        (f"Figure {number}, {workload or 'all workloads'}", lines(results, workload, categories))
-        for number, (workload, categories) in FIGURES.items()
-    ]
-    others = tuple(dict.fromkeys(s.category for s in results.series if s.category not in shown))
-    tables.append(
-        ("Other categories, which the thesis does not show", lines(results, None, others))
-    )
+    categories = dict.fromkeys(kind.removesuffix(WIDE) for kind in results.series)
+    others = tuple(category for category in categories if category not in shown)
     unknown = [w for w in results.workloads if all(w != of for of, _ in FIGURES.values())]
-    tables += [(f"Workload {w}", lines(results, w, tuple(sorted(shown)))) for w in unknown]
+    tables = [
+        *((f"Figure {number}, {of or 'all workloads'}", of, own)
+          for number, (of, own) in FIGURES.items()),
+        ("Other categories, which the thesis does not show", None, others),
+        *((f"Workload {w}", w, tuple(sorted(shown))) for w in unknown),
+    ]  # fmt: skip
     title = "95th percentile of the bounded slowdown, by error or share of converted jobs (%)"
-    parts = [title, *(f"{title}\n{table}" for title, table in tables if table)]
+    parts = [title, *(lines(results, *table) for table in tables)]
     data = {"seeds": results.seeds, "points": [*results.data()]}
     return reported(parts, data, claims(results), {} if out is None else pictures(results))
 
 
-def lines(results: ErrorResults, workload: str | None, categories: Sequence[str]) -> str:
+def lines(
+    results: ErrorResults, title: str, workload: str | None, categories: Sequence[str]
+) -> str:
     """Table of a figure: a line for each combination and kind of errors; "" if none was run."""
-    kinds = [series for name in categories for series in results.series if series.category == name]
-    if not kinds:
-        return ""
-    xs = sorted({x for series in kinds for x in results.xs(series)})
+    kinds = [
+        kind for name in categories for kind in results.series if kind.removesuffix(WIDE) == name
+    ]
+    xs = sorted({x for kind in kinds for x in results.xs(kind)})
     rows = [
-        [*cell, _kind(series), *(_cell(results, cell, series, x) for x in xs)]
-        for series in kinds
+        [*cell, kind, *(plus_minus(mean_interval(v)) if v else "" for v in values)]
+        for kind in kinds
         for cell in results.cells
         if workload in (None, cell.workload)
+        for values in [[results.values(cell, kind, x) for x in xs]]
     ]
     headings = ["WORKLOAD", "POLICY", "CATEGORY", *(f"{x:g}" for x in xs)]
-    return render(Table(headings, rows, left=frozenset(headings[:3]))) if rows else ""
-
-
-def _kind(series: ErrorKind) -> str:
-    wide = series.deviations == "wide"
-    return f"{series.category}, wide" if wide else series.category
-
-
-def _cell(results: ErrorResults, cell: Cell, series: ErrorKind, x: float) -> str:
-    values = results.values(cell, series, x)
-    return plus_minus(mean_interval(values)) if values else ""
+    return titled(title, headings, rows, 3)
 
 
 def pictures(results: ErrorResults) -> dict[str, bytes]:
