@@ -56,9 +56,15 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
         `conflict`, `filter`, `counts`, `tau` (seconds).
     """
     path = trace_path(parameters, parameters["trace"])
-    how = (parameters["weeks"], parameters["utilization"], parameters["draw"])
     processors: int = parameters["processors"]
-    number, week = _week(path, processors, *how, parameters["week"])
+    utilization, number = parameters["utilization"], parameters["week"]
+    weeks = _weeks(path, processors, parameters["weeks"], utilization, parameters["draw"])
+    if not 1 <= number <= len(weeks):
+        raise ReshapeError(
+            f"{path.name} has {len(weeks)} weeks with a utilization of at least {utilization:g},"
+            f" week {number} does not exist; lower the utilization or the number of weeks"
+        )
+    number, week = weeks[number - 1]
     names = ("theta", "alpha", "conflict", "filter", "counts")
     experiment = sim.Experiment(
         sim.Jobs(week).with_rules(exact=True, overrun="extend"),
@@ -75,11 +81,6 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     return {"number": number} | {name: metrics[name] for name in KEPT}
 
 
-def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Ratios to EASY, the paper's claims and pictures."""
-    return as_report(rows)
-
-
 @lru_cache(maxsize=2)
 def _weeks(
     path: Path, processors: int, count: int, utilization: float, draw: int
@@ -88,18 +89,6 @@ def _weeks(
     trace = swf.read(path, fields={*NEEDED, "wait"})
     choice = choose(trace, processors, count, utilization, draw)
     return [(week.number, cut(trace, week)) for week in choice.weeks]
-
-
-def _week(
-    path: Path, processors: int, count: int, utilization: float, draw: int, week: int
-) -> tuple[int, Trace]:
-    weeks = _weeks(path, processors, count, utilization, draw)
-    if not 1 <= week <= len(weeks):
-        raise ReshapeError(
-            f"{path.name} has {len(weeks)} weeks with a utilization of at least {utilization:g},"
-            f" week {week} does not exist; lower the utilization or the number of weeks"
-        )
-    return weeks[week - 1]
 
 
 MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"
@@ -203,14 +192,18 @@ def _price(row: Row, easy: Mapping[str, Any]) -> dict[str, float]:
 PAPER: Mapping[str, Mapping[str, Any]] = paper("redir").traces
 
 
-def as_report(rows: Sequence[Row]) -> Report:
-    """Tables, claims and pictures of all runs.
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Ratios to EASY, the paper's claims and pictures.
 
     Raises
     ------
     ReshapeError : there are no runs to compare.
     """
-    traces = [ratios(name, part) for name, part in _by_trace(rows).items()]
+    by_trace: dict[str, list[Row]] = {}
+    for row in rows:
+        name = str(row.parameters["trace"]).removesuffix(".gz").removesuffix(".swf")
+        by_trace.setdefault(name, []).append(row)
+    traces = [ratios(name, part) for name, part in by_trace.items()]
     claims = [claim for trace in traces for claim in judged(trace)]
     parts = [text for trace in traces for text in tables(trace)]
     data = {"traces": [_as_data(trace) for trace in traces]}
@@ -296,21 +289,9 @@ def _theta_claims(trace: TraceRatios, low: int, high: int) -> Iterator[Claim]:
         yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace.name, best)
 
 
-def _by_trace(rows: Sequence[Row]) -> dict[str, list[Row]]:
-    """Runs by the name of their trace."""
-    parts: dict[str, list[Row]] = {}
-    for row in rows:
-        name = str(row.parameters["trace"]).removesuffix(".gz").removesuffix(".swf")
-        parts.setdefault(name, []).append(row)
-    return parts
-
-
 def _as_data(trace: TraceRatios) -> dict[str, Any]:
     points = [
-        {
-            "alpha": point[0],
-            "theta": point[1],
-        }
+        {"alpha": point[0], "theta": point[1]}
         | price(trace, point)
         | {
             name: msgspec.to_builtins(trace.interval(metric, point))

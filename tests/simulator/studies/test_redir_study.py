@@ -11,7 +11,7 @@ from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 from reshape.errors import ReshapeError
-from simulator.studies.redir import MAX, MEAN, TraceRatios, as_report, judged
+from simulator.studies.redir import MAX, MEAN, TraceRatios, judged, report
 from simulator.study.study import Row
 
 pytestmark = pytest.mark.studies
@@ -47,7 +47,7 @@ def test_files_and_ratios(output: Path) -> None:
     (trace,) = data["traces"]
     assert (trace["trace"], trace["weeks"], data["claims"]) == ("synthetic", 2, [])
     found = rows(output)
-    assert as_report(found).files == {name: (output / name).read_bytes() for name in pictures}
+    assert report(found, None).files == {name: (output / name).read_bytes() for name in pictures}
     for point in trace["points"]:
         assert point["theta"] is not None
         ratios = []
@@ -80,7 +80,7 @@ def test_claims_about_a_trace_of_the_paper(output: Path) -> None:
         for row in rows(output)
         if row.parameters["theta"] != 2
     ]
-    data = as_report(found).data
+    data = report(found, None).data
     check_claims(data)
     (ratio,) = data["claims"]
     assert ratio["text"].startswith("mean BSLD, best parameters"), "no other theta was run"
@@ -126,4 +126,4 @@ def test_verdicts_on_the_claims_of_a_trace(values: list[float], verdict: str) ->
 def test_runs_without_a_reference_are_refused(output: Path) -> None:
     redirected = [row for row in rows(output) if row.parameters["theta"] is not None]
     with pytest.raises(ReshapeError, match="give theta null and at least one number"):
-        as_report(redirected)
+        report(redirected, None)
