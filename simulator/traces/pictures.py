@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from itertools import pairwise
-from typing import Final, NamedTuple
+from typing import Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter
 from numpy.typing import NDArray
@@ -31,26 +30,14 @@ TIMES: Final = {
 }
 
 
-class LocalTimes(NamedTuple):
-    """Hours and days of submissions in the time zone of the machine.
-
-    Parameters
-    ----------
-    hours, days : (n,) int64: 0 to 23; 0 (Monday) to 6.
-    weeks : number of weeks between the first and the last submission, at least 1.
-    zone : name of the time zone, for labels.
-    """
-
-    hours: NDArray[np.int64]
-    days: NDArray[np.int64]
-    weeks: float
-    zone: str
-
-
-def local_times(trace: Trace, jobs: TraceJobs) -> LocalTimes:
+def local_times(trace: Trace, jobs: TraceJobs) -> tuple[list[int], list[int], str]:
     """Local hours and days of submission, by the fields UnixStartTime and TimeZone of the header.
 
     Without them submissions count from midnight of a Monday.
+
+    Returns
+    -------
+    hour (0 to 23) and day (0 to 6, Monday to Sunday) of each job; name of the time zone, for labels
     """
     start = trace.declared("UnixStartTime")
     zone, name = _zone(trace)
@@ -60,25 +47,21 @@ def local_times(trace: Trace, jobs: TraceJobs) -> LocalTimes:
         datetime.fromtimestamp(begin + at, UTC if start is None else zone)
         for at in jobs.submit_times()
     ]
-    span_s = float(jobs.submitted[-1] - jobs.submitted[0])
-    return LocalTimes(
-        np.array([moment.hour for moment in moments], np.int64),
-        np.array([moment.weekday() for moment in moments], np.int64),
-        max(span_s / WEEK_S, 1.0),
-        "from the start of the trace" if start is None else name,
-    )
+    hours, days = [moment.hour for moment in moments], [moment.weekday() for moment in moments]
+    return hours, days, "from the start of the trace" if start is None else name
 
 
 def draw_arrivals(trace: Trace, jobs: TraceJobs, about: str) -> Figure:
     """Draw the mean number of submissions by hour of the day and by day of the week."""
-    times = local_times(trace, jobs)
+    hours, days, zone = local_times(trace, jobs)
+    weeks = max(float(jobs.submitted[-1] - jobs.submitted[0]) / WEEK_S, 1.0)
     figure = drawing.new_figure(4.2, f"Arrivals: {about}")
     by_hour, by_day = figure.subplots(1, 2)
-    by_hour.bar(range(24), np.bincount(times.hours, minlength=24) / (7 * times.weeks), color=BLUE)
-    by_hour.set_xlabel(f"hour of the day ({times.zone})")
+    by_hour.bar(range(24), np.bincount(hours, minlength=24) / (7 * weeks), color=BLUE)
+    by_hour.set_xlabel(f"hour of the day ({zone})")
     by_hour.set_ylabel("jobs an hour")
     by_hour.set_xticks(range(0, 24, 3))
-    by_day.bar(DAYS, np.bincount(times.days, minlength=7) / times.weeks, color=BLUE)
+    by_day.bar(DAYS, np.bincount(days, minlength=7) / weeks, color=BLUE)
     by_day.set_xlabel("day of the week")
     by_day.set_ylabel("jobs a day")
     for axes in (by_hour, by_day):
@@ -93,7 +76,9 @@ def draw_jobs(jobs: TraceJobs, about: str) -> Figure:
     run_s = np.sort(np.maximum(jobs.run, 1.0))
     shares = 100 * np.arange(1, len(run_s) + 1) / len(run_s)
     times.step(run_s, shares, color=BLUE, where="post")
-    _time_axis(times, run_s)
+    times.set_xscale("log")
+    times.set_xticks(*_time_ticks(run_s))
+    times.minorticks_off()
     times.set_xlabel("run time")
     times.set_ylabel("jobs that are not longer, %")
     times.set_ylim(0, 102)
@@ -145,8 +130,7 @@ def draw_scatter(jobs: TraceJobs, about: str) -> Figure:
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_yscale("log")
-    ticks = [t for t in TIMES if t <= run_s.max()]
-    axes.set_yticks(ticks, [TIMES[t] for t in ticks])
+    axes.set_yticks(*_time_ticks(run_s))
     axes.minorticks_off()
     axes.set_xlabel("processors (each job is moved by up to 6 %)")
     axes.set_ylabel("run time")
@@ -154,11 +138,10 @@ def draw_scatter(jobs: TraceJobs, about: str) -> Figure:
     return figure
 
 
-def _time_axis(axes: Axes, run_s: NDArray[np.float64]) -> None:
-    axes.set_xscale("log")
+def _time_ticks(run_s: NDArray[np.float64]) -> tuple[list[int], list[str]]:
+    """Ticks up to the longest time, and their labels."""
     ticks = [t for t in TIMES if t <= run_s.max()]
-    axes.set_xticks(ticks, [TIMES[t] for t in ticks])
-    axes.minorticks_off()
+    return ticks, [TIMES[t] for t in ticks]
 
 
 def _edges(jobs: TraceJobs) -> list[int]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeAlias
+from functools import lru_cache
+from typing import TypeAlias
 
 import msgspec
 import numpy as np
@@ -141,8 +142,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
         """Request of each job, in order; equal requests share one object."""
         columns = [self.processors, self.estimate, self.users, self.priorities]
         columns += [*self.resources.T, *self.shared.T]
-        rows = zip(*(column.tolist() for column in columns), strict=True)
-        specs = list(map(_Requests(self.names, self.shared_names).__getitem__, rows))
+        made = lru_cache(maxsize=None)(self._request)
+        specs = list(map(made, *(column.tolist() for column in columns)))
         if self.partitions:
             own = [self.partitions[index] for index in self.partition.tolist()]
             specs = [
@@ -159,29 +160,23 @@ class TraceJobs(msgspec.Struct, frozen=True):
             specs[index] = msgspec.structs.replace(specs[index], reservation=name)
         return specs
 
-
-#: Labels that are numbers in a request.
-_NUMBERS = frozenset({"memory_kib", "min_processors", "max_processors"})
-
-
-class _Requests(dict[tuple[Any, ...], JobSpec]):
-    """Request of each row of columns, made when it is looked up first."""
-
-    def __init__(self, names: Sequence[str], shared_names: Sequence[str]) -> None:
-        self._names, self._shared_names = names, shared_names
-
-    def __missing__(self, row: tuple[Any, ...]) -> JobSpec:
-        processors, estimate, user, priority, *amounts = row
-        further = len(self._names)
-        spec = self[row] = JobSpec(
+    def _request(
+        self, processors: int, estimate: float, user: int, priority: float, *amounts: int
+    ) -> JobSpec:
+        """Request of a row of columns."""
+        further = len(self.names)
+        return JobSpec(
             processors,
             estimate,
             user=str(user) if user >= 0 else "",
             priority=priority,
-            resources=_positive(self._names, amounts[:further]),
-            shared=_positive(self._shared_names, amounts[further:]),
+            resources=_positive(self.names, amounts[:further]),
+            shared=_positive(self.shared_names, amounts[further:]),
         )
-        return spec
+
+
+#: Labels that are numbers in a request.
+_NUMBERS = frozenset({"memory_kib", "min_processors", "max_processors"})
 
 
 def _positive(names: Sequence[str], amounts: Sequence[int]) -> dict[str, int]:
