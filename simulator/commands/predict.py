@@ -106,7 +106,7 @@ def predict(
     if not played:
         raise ConfigError(next(iter(left_out.values())))
     rows = {name: each.accuracy() for name, each in played.items()}
-    result = {"trace": read.path, "jobs": len(jobs), "predictors": msgspec.to_builtins(rows)}
+    result = {"trace": read.path, "jobs": len(jobs), "predictors": rows}
     result |= {"left_out": left_out, "report": msgspec.structs.asdict(report)}
     if out is not None:
         _write(out, trace.name, jobs, played, result)
@@ -116,12 +116,7 @@ def predict(
 
 
 def _names(names: Iterable[str]) -> list[str]:
-    """Return the names of the predictors, each once.
-
-    Raises
-    ------
-    click.UsageError : a name is unknown.
-    """
+    """Names of the predictors, each once; refuses unknown ones."""
     given = [part.strip() for name in names for part in name.split(",")]
     offered = (EXACT, *known("estimates"))
     for name in given:
@@ -131,12 +126,7 @@ def _names(names: Iterable[str]) -> list[str]:
 
 
 def _parameters(fields: Iterable[str], names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return the fields that are set, by predictor.
-
-    Raises
-    ------
-    click.UsageError : a field belongs to none of the predictors.
-    """
+    """Fields that are set, by predictor; refuses those of other predictors."""
     parameters: dict[str, dict[str, str]] = {name: {} for name in names}
     for path, value in set_fields(fields).items():
         name, dot, field = path.partition(".")
@@ -149,12 +139,7 @@ def _parameters(fields: Iterable[str], names: Iterable[str]) -> dict[str, dict[s
 
 
 def _predictor(name: str, parameters: Mapping[str, str], jobs: TraceJobs) -> Predictor:
-    """Create a predictor.
-
-    Raises
-    ------
-    ConfigError : a field does not exist, a value does not fit, or a package is missing.
-    """
+    """Create a predictor; raises ConfigError for a wrong field, or if a package is missing."""
     if name == EXACT:
         return GivenEstimates(jobs.run_times()).predictor()
     estimates = changed(scenario("easy"), {"estimates": name, **parameters}).estimates
@@ -181,36 +166,14 @@ def _write(
     )
 
 
-def _table(rows: Mapping[str, Accuracy]) -> str:
+def _table(rows: Mapping[str, Mapping[str, float | None]]) -> str:
     headings = ["PREDICTOR", "JOBS", "MEDIAN_S", "IQR_S", "P95_S", "UNDER_%", "OVER_%", "COVERED_%"]
     lines = []
     for name, row in rows.items():
-        jobs, *numbers = msgspec.structs.astuple(row)
+        jobs, *numbers = row.values()
         shown = ["-" if number is None else f"{number:.1f}" for number in numbers]
         lines.append([name, str(jobs), *shown])
     return render(Table(headings, lines, left=frozenset({"PREDICTOR"})))
-
-
-class Accuracy(msgspec.Struct, frozen=True):
-    """Errors of a predictor over a trace; the error of a job is prediction minus run time.
-
-    Parameters
-    ----------
-    jobs : number of jobs that were predicted.
-    median_error_s, iqr_error_s, p95_error_s : median, interquartile range and 95th percentile of
-        the absolute errors, s.
-    under_pct, over_pct : percentage of jobs predicted shorter, and longer, than they ran.
-    coverage_pct : percentage of jobs whose run time is between the quantiles of 5 % and 95 %, of
-        those with quantiles; None if there are none.
-    """
-
-    jobs: int
-    median_error_s: float
-    iqr_error_s: float
-    p95_error_s: float
-    under_pct: float
-    over_pct: float
-    coverage_pct: float | None
 
 
 class PlayedTrace(NamedTuple):
@@ -231,23 +194,33 @@ class PlayedTrace(NamedTuple):
         """Prediction minus run time, (n,) float64, s."""
         return self.predicted_s - self.run_s
 
-    def accuracy(self) -> Accuracy:
-        """Summary of the errors. Precondition: there are jobs."""
+    def accuracy(self) -> dict[str, float | None]:
+        """Summary of the errors. Precondition: there are jobs.
+
+        Returns
+        -------
+        jobs : number of jobs that were predicted.
+        median_error_s, iqr_error_s, p95_error_s : median, interquartile range and 95th percentile
+            of the absolute errors, s.
+        under_pct, over_pct : percentage of jobs predicted shorter, and longer, than they ran.
+        coverage_pct : percentage of jobs whose run time is between the quantiles of 5 % and 95 %,
+            of those with quantiles; None if there are none.
+        """
         errors = self.errors_s
         sizes = np.abs(errors)
         low, middle, high, p95 = np.percentile(sizes, (25, 50, 75, 95)).tolist()
         known = ~np.isnan(self.quantiles_s).any(axis=1)
         below, above = self.quantiles_s[known].T
         inside = (below <= self.run_s[known]) & (self.run_s[known] <= above)
-        return Accuracy(
-            jobs=len(errors),
-            median_error_s=middle,
-            iqr_error_s=high - low,
-            p95_error_s=p95,
-            under_pct=100 * float((errors < 0).mean()),
-            over_pct=100 * float((errors > 0).mean()),
-            coverage_pct=100 * float(inside.mean()) if known.any() else None,
-        )
+        return {
+            "jobs": len(errors),
+            "median_error_s": middle,
+            "iqr_error_s": high - low,
+            "p95_error_s": p95,
+            "under_pct": 100 * float((errors < 0).mean()),
+            "over_pct": 100 * float((errors > 0).mean()),
+            "coverage_pct": 100 * float(inside.mean()) if known.any() else None,
+        }
 
 
 def play(predictor: Predictor, jobs: TraceJobs, waits_s: Floats) -> PlayedTrace:

@@ -68,21 +68,26 @@ def test_the_summary_of_errors_by_hand() -> None:
     predicted_s = np.array([10.0, 10, 50, 80, 50])  # errors 0, -10, 20, 40, 0
     quantiles = np.array([[np.nan] * 2, [0, 15], [25, 35], [40, 40], [0, 49]])
     found = PlayedTrace(run_s, predicted_s, quantiles).accuracy()
-    assert (found.jobs, found.median_error_s, found.iqr_error_s) == (5, 10, 20)
-    assert found.p95_error_s == pytest.approx(20 + 0.8 * 20)
-    assert (found.under_pct, found.over_pct) == (20, 40)
-    assert found.coverage_pct == 50
+    assert found == {
+        "jobs": 5,
+        "median_error_s": 10,
+        "iqr_error_s": 20,
+        "p95_error_s": pytest.approx(20 + 0.8 * 20),
+        "under_pct": 20,
+        "over_pct": 40,
+        "coverage_pct": 50,
+    }
 
 
 @pytest.mark.parametrize("predictor", [Tsafrir().predictor(), UserEstimates()])
 def test_there_is_no_coverage_without_quantiles(predictor: Predictor) -> None:
-    assert play(predictor, jobs_of([0], [10]), np.zeros(1)).accuracy().coverage_pct is None
+    assert play(predictor, jobs_of([0], [10]), np.zeros(1)).accuracy()["coverage_pct"] is None
 
 
 def test_exact_predictions_have_no_error_and_quantiles_are_kept() -> None:
     jobs = jobs_of([0, 100, 200], [10, 20, 30])
     exact = play(GivenEstimates(jobs.run_times()).predictor(), jobs, np.zeros(3)).accuracy()
-    assert (exact.p95_error_s, exact.under_pct, exact.over_pct) == (0, 0, 0)
+    assert (exact["p95_error_s"], exact["under_pct"], exact["over_pct"]) == (0, 0, 0)
     played = play(Statistical().predictor(), jobs, np.zeros(3))
     assert np.isnan(played.quantiles_s[:2]).all()
     assert played.quantiles_s[2].tolist() == pytest.approx([10.5, 19.5])
