@@ -45,6 +45,13 @@ POPULARITY = (
     (1, 4, 10, 14, 20, 2, 3, 7, 12, 6, 19, 5, 18, 16, 9, 17, 15, 13, 8, 11),
     (1, 6, 5, 3, 7, 2, 18, 19, 4, 11, 20, 9, 10, 14, 13, 16, 15, 17, 8, 12),
 )
+#: Share of the jobs with one of the 20 most popular estimates.
+HEAD_SHARE = 0.89
+#: a, b, c of the percentage a * exp(b * rank) + c of the ranks 2 to 20; a, b of the percentage
+#: a * rank ** b of the others, before it is scaled to the share that the head leaves.
+HEAD_LAW, TAIL_LAW = (14.0491, -0.177531, 0.462513), (795.6, -2.267)
+#: p, q of the law of times, see `rest`.
+TIMES_LAW = (12.1039, -0.6026)
 #: How far an estimate of the rest may move where there is one already, seconds.
 ASIDE = (0, 30, -30, 20, -20, 10, -10)
 
@@ -55,29 +62,18 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     longest_s : largest estimate the machine allows, whole seconds.
-    head_share : share of the jobs with one of the 20 most popular estimates.
-    head : a, b, c of the percentage a * exp(b * rank) + c of the ranks 2 to 20.
-    tail : a, b of the percentage a * rank ** b of the ranks from 21 on, before it is scaled to the
-        share that the head leaves.
-    times : p, q of the law of times, see `rest`.
 
     Raises
     ------
-    ValueError : a parameter is out of range.
+    ValueError : it is too short for the 20 most popular estimates.
     """
 
     longest_s: int = 64800
-    head_share: float = 0.89
-    head: tuple[float, float, float] = (14.0491, -0.177531, 0.462513)
-    tail: tuple[float, float] = (795.6, -2.267)
-    times: tuple[float, float] = (12.1039, -0.6026)
 
     def __post_init__(self) -> None:
-        """Check the ranges."""
+        """Check the range."""
         if self.longest_s < LEAST_LONGEST_S:
             raise ValueError(f"longest_s must be >= {LEAST_LONGEST_S}, got {self.longest_s}")
-        if not 0 < self.head_share <= 1:
-            raise ValueError(f"head_share must be > 0 and <= 1, got {self.head_share}")
 
     def different(self, jobs: int) -> int:
         """Number of different estimates of `jobs` jobs, including those of the head."""
@@ -86,14 +82,14 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def shares(self, different: int) -> Floats:
         """Shares of the jobs by popularity rank, (different,) float64, sum 1."""
-        a, b, c = self.head
+        a, b, c = HEAD_LAW
         ranks = np.arange(1, different + 1, dtype=np.float64)
         percent = np.where(
-            ranks <= HEAD, a * np.exp(b * ranks) + c, self.tail[0] * ranks ** self.tail[1]
+            ranks <= HEAD, a * np.exp(b * ranks) + c, TAIL_LAW[0] * ranks ** TAIL_LAW[1]
         )
-        percent[0] = 100 * self.head_share - percent[1:HEAD].sum()  # the remaining share
+        percent[0] = 100 * HEAD_SHARE - percent[1:HEAD].sum()  # the remaining share
         if different > HEAD:
-            percent[HEAD:] *= 100 * (1 - self.head_share) / percent[HEAD:].sum()
+            percent[HEAD:] *= 100 * (1 - HEAD_SHARE) / percent[HEAD:].sum()
         return np.asarray(percent / percent.sum())
 
     def most_popular(self) -> list[int]:
@@ -117,7 +113,7 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         -------
         at most different - HEAD times, seconds
         """
-        p, q = self.times
+        p, q = TIMES_LAW
         a = 1 + p * different**q
         x = np.arange(1, different - HEAD + 1) / max(1, different - HEAD)
         minutes = np.rint(self.longest_s / MINUTE_S * (a - 1) * x / (a - x)).astype(int)
