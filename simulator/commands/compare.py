@@ -159,12 +159,7 @@ def _read(path: Path) -> Schedule:
 
 
 def _recorded(path: Path) -> Schedule:
-    """Jobs of a trace with their recorded waits.
-
-    Raises
-    ------
-    ReshapeError : the trace cannot be read, or records no wait.
-    """
+    """Jobs of a trace with their recorded waits, of which it must have some."""
     from simulator.traces import swf
 
     fields = ("submit", "wait", "run", "processors", "requested_processors")

@@ -17,7 +17,6 @@ from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.journal.journal_reader import Batch, reading
 from scheduler.journal.replay import Comparison, compare
-from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted
 from simulator import live_runs
 from simulator.commands.options import json_option, scenario_by_options, set_fields
@@ -147,7 +146,8 @@ def replay(
     result = _facts(comparison, damage)
     if simulates:
         run = live_runs.RecordedRun.of(batches)
-        chosen = _chosen(run.core.scenario, policy, fields)
+        base = run.core.scenario if policy is None else policy
+        chosen = scenario_by_options(base, set_fields(fields))
         cost = live_runs.costs(*map(_other, costs)) if costs else live_runs.costs(run)
         simulated = {}
         if policy is not None or fields:
@@ -172,11 +172,6 @@ def _shown(batches: list[Batch]) -> Iterator[Batch]:
         return
     with click.progressbar(batches, label="replay", file=sys.stderr) as bar:
         yield from bar
-
-
-def _chosen(base: Scenario, policy: str | None, fields: tuple[str, ...]) -> Scenario:
-    """Scenario of the simulation: that of the journal, changed by the options."""
-    return scenario_by_options(base if policy is None else policy, set_fields(fields))
 
 
 def _other(journal: Path) -> live_runs.RecordedRun:

@@ -345,12 +345,7 @@ def given() -> dict[str, str]:
 
 
 def _contents(source: Path) -> tuple[Located, Path]:
-    """Contents of an experiment file, or those that name another file, and their folder.
-
-    Raises
-    ------
-    ConfigError : there is no such file.
-    """
+    """Contents of an experiment file, or those that name another file, and their folder."""
     if source.suffix in workload_file.ENDINGS:
         tree = Located.read(source)
         if "jobs" in tree.values and not isinstance(tree.values["jobs"], list):

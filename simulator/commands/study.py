@@ -147,12 +147,7 @@ def _rows(chosen: Study, kept: ResultFile) -> list[Row]:
 def _run_missing(
     chosen: Study, kept: ResultFile, pool: Executor, width: int, traces: Path, *, keeps: bool
 ) -> None:
-    """Compute the runs that have no result yet.
-
-    Raises
-    ------
-    ReshapeError : runs failed; the message names them.
-    """
+    """Compute the runs that have no result yet; raises ReshapeError naming those that failed."""
     from rich.console import Console
 
     from simulator.study.progress import StudyProgress
@@ -238,12 +233,7 @@ def _listing() -> str:
 
 
 def _ranks() -> int:
-    """How many processes mpiexec started.
-
-    Raises
-    ------
-    click.UsageError : one alone.
-    """
+    """Number of processes that mpiexec started, at least 2."""
     from mpi4py import MPI
 
     if MPI.COMM_WORLD.size < 2:

@@ -206,12 +206,7 @@ def _judged(curves: Curves) -> Iterator[Claim]:
 
 
 def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
-    """Machine of one-processor nodes; a mesh has the most compact box for them.
-
-    Raises
-    ------
-    ReshapeError : the network is not known.
-    """
+    """Machine of one-processor nodes; a mesh has the most compact box for them."""
     if network == "tree":
         return platform.tree(processors, k, levels)
     if network not in DIMENSIONS:

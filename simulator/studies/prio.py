@@ -199,12 +199,7 @@ def claims(mixes: Mixes) -> list[Claim]:
 
 
 def _table_1(mixes: Mixes, what: str, pick: Pick, column: int) -> Iterator[Claim]:
-    """Improvement of a mean time over static, and the order of the scenarios by it.
-
-    Parameters
-    ----------
-    column : index of the improvement in the paper's table.
-    """
+    """Improvement of a mean time over static (a column of the table), and the order by it."""
     values = {case: paper.table_1[case][column] for case in RESIZED}
     for case, value in values.items():
         text = f"{paper.names[case]} improves the mean {what} over static"

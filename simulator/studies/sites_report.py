@@ -329,10 +329,7 @@ def _queues_csv(groups: Numbers) -> bytes:
 
 
 def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
-    """Draw queued jobs by centre, a line for each policy (figures 8.8 and 8.9), by file name.
-
-    If the scenario was not run, the first one that was is drawn.
-    """
+    """Draw queued jobs by centre of a scenario, or of the first one run (figures 8.8, 8.9)."""
     from scheduler.pictures import encode_all, new_figure, reduce_frame  # late: loads matplotlib
 
     names = [name for name, _ in numbers]

@@ -333,12 +333,7 @@ class _Reader:
         self._odd(block)
 
     def finish(self) -> Trace:
-        """Give the trace.
-
-        Raises
-        ------
-        ReshapeError : there is no job in it.
-        """
+        """Give the trace, which must have a job."""
         if not sum(len(part[0]) for part in self.parts):
             what = "has no jobs, only comments" if self.header else "is empty"
             raise ReshapeError(f"{self.path}: the trace {what}{self._skipped()}")

@@ -239,12 +239,7 @@ def _by_user(
     per_node: int,
     listed: Mapping[int, str],
 ) -> dict[int, str]:
-    """Name of the first reservation that takes a job by its user, by the job's index from 0.
-
-    Parameters
-    ----------
-    listed : jobs that a reservation lists by number.
-    """
+    """First reservation that takes each job by its user, unless one lists it; by index from 0."""
     names: dict[int, str] = {}
     for index, (at, spec) in enumerate(zip(times, specs, strict=True)):
         if index in listed:

@@ -269,23 +269,13 @@ _BOUNDS = np.cumsum(np.outer([1, 1, 1], [6, 3, 1])) / 30
 
 
 def _types(count: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Type of each job, 3 * size + topology, each as often as its share says, in random order.
-
-    Returns
-    -------
-    (count,) int64
-    """
+    """Type of each job, 3 * size + topology, each as often as its share says, in random order."""
     bounds = np.round(_BOUNDS * count).astype(np.int64)
     return rng.permutation(np.searchsorted(bounds, np.arange(count), side="right"))
 
 
 def _evenly(types: NDArray[np.int64], share: float, rng: np.random.Generator) -> NDArray[np.bool_]:
-    """Choose this share of the jobs at random, and of each type (to within one job).
-
-    Returns
-    -------
-    (jobs,) bool
-    """
+    """Choose this share of the jobs at random, and of each type (to within one job)."""
     order = np.lexsort((rng.random(len(types)), types))
     counts = np.round(np.arange(len(types) + 1) * share)
     chosen = np.zeros(len(types), dtype=np.bool_)
