@@ -12,7 +12,7 @@ import platform
 import time
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,8 +24,14 @@ from reshape.checkpoints.directory import (
     checkpoints_in,
     checkpoints_to_restart_from,
 )
-from reshape.checkpoints.manifest import Manifest, data_file, pieces_of, write_pieces
-from reshape.checkpoints.reading import SavedCheckpoint, open_newest
+from reshape.checkpoints.manifest import (
+    Manifest,
+    SavedCheckpoint,
+    data_file,
+    open_newest,
+    pieces_of,
+    write_pieces,
+)
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
@@ -40,34 +46,31 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-class Every(NamedTuple):
-    """A number of iterations, or a time in seconds; the other one is 0."""
+def parse_every(every: int | str) -> tuple[int, float]:
+    """Read a number of iterations, or a time such as "10min" or "2:00:00".
 
-    iterations: int = 0
-    seconds: float = 0.0
+    Returns
+    -------
+    iterations, and seconds; one of them is 0.
 
-    @classmethod
-    def parse(cls, every: int | str) -> Every:
-        """Read a number of iterations, or a time such as "10min" or "2:00:00".
-
-        Raises
-        ------
-        ReshapeError : it is neither, or not above 0.
-        """
-        try:
-            if isinstance(every, str):
-                # "10" would be minutes as a time, and 10 is a number of iterations
-                seconds = 0.0 if every.strip().isdecimal() else parse_duration(every)
-                if seconds > 0:
-                    return cls(seconds=seconds)
-            elif not isinstance(every, bool) and index(every) >= 1:
-                return cls(iterations=index(every))
-        except (TypeError, ValueError):
-            pass
-        raise ReshapeError(
-            f"app.checkpoint(every={every!r}): expected a number of iterations >= 1, or a time "
-            "such as '30s', '10min', '2h', '1d' or '1-12:00:00'"
-        )
+    Raises
+    ------
+    ReshapeError : it is neither, or not above 0.
+    """
+    try:
+        if isinstance(every, str):
+            # "10" would be minutes as a time, and 10 is a number of iterations
+            seconds = 0.0 if every.strip().isdecimal() else parse_duration(every)
+            if seconds > 0:
+                return 0, seconds
+        elif not isinstance(every, bool) and index(every) >= 1:
+            return index(every), 0.0
+    except (TypeError, ValueError):
+        pass
+    raise ReshapeError(
+        f"app.checkpoint(every={every!r}): expected a number of iterations >= 1, or a time "
+        "such as '30s', '10min', '2h', '1d' or '1-12:00:00'"
+    )
 
 
 class Checkpointing:
@@ -75,13 +78,16 @@ class Checkpointing:
 
     Parameters
     ----------
-    every : when a checkpoint is due.
+    iterations, seconds : when a checkpoint is due; one of them is 0.
     keep : number of checkpoints that remain.
     directory : used by rank 0.
     """
 
-    def __init__(self, every: Every, keep: int, directory: CheckpointDirectory) -> None:
-        self._every, self._keep, self._directory = every, keep, directory
+    def __init__(
+        self, iterations: int, seconds: float, keep: int, directory: CheckpointDirectory
+    ) -> None:
+        self._iterations, self._seconds = iterations, seconds
+        self._keep, self._directory = keep, directory
 
     @classmethod
     def of(
@@ -98,14 +104,14 @@ class Checkpointing:
         ------
         ReshapeError : a value is out of range.
         """
-        when = Every.parse(every)
+        iterations, seconds = parse_every(every)
         if index(keep) < 1:
             raise ReshapeError(f"app.checkpoint(keep={keep}): expected at least 1")
         if directory is not None and not os.fspath(directory):
             raise ReshapeError("app.checkpoint(dir=''): name a directory, or leave dir out")
         owner = owner_of(job, who)
         path = _default_directory(owner, who) if directory is None else Path(directory).absolute()
-        return cls(when, index(keep), CheckpointDirectory(path, owner))
+        return cls(iterations, seconds, index(keep), CheckpointDirectory(path, owner))
 
     def find_restart(self, job: JobContext) -> SavedCheckpoint | None:
         """Collective over job.comm. Claim the directory, and open what the run restarts from.
@@ -167,10 +173,10 @@ class Checkpointing:
         self._directory.release()
 
     def _is_due(self, job: JobContext) -> bool:
-        if self._every.iterations:
-            return job.done % self._every.iterations == 0
+        if self._iterations:
+            return job.done % self._iterations == 0
         since_s = time.monotonic() - job.checkpointed_at
-        return bool(job.comm.bcast(since_s >= self._every.seconds, root=0))
+        return bool(job.comm.bcast(since_s >= self._seconds, root=0))
 
 
 def owner_of(job: JobContext, who: Identity | None) -> Owner:

@@ -18,11 +18,12 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_cut
 
 from redistribution import Layout
-from reshape.checkpoints.checkpointing import Every
+from reshape.checkpoints.checkpointing import parse_every
 from reshape.checkpoints.directory import CheckpointDirectory, Owner, checkpoints_in
 from reshape.checkpoints.manifest import (
     CHUNK_BYTES,
     Manifest,
+    SavedCheckpoint,
     chunk_ranges,
     chunk_sum,
     data_file,
@@ -30,7 +31,6 @@ from reshape.checkpoints.manifest import (
     saved_layout,
     write_pieces,
 )
-from reshape.checkpoints.reading import SavedCheckpoint
 from reshape.data.declarations import EVEN, ArrayDivision, Declaration, RaggedCuts, declare
 from reshape.data.ragged import Items
 from reshape.data.segments import RankMemory
@@ -314,7 +314,7 @@ def test_exchanged_pages_and_zeros_at_the_end_change_a_checksum() -> None:
     ],
 )
 def test_forms_of_every(every: int | str, parsed: tuple[int, float]) -> None:
-    assert Every.parse(every) == parsed
+    assert parse_every(every) == parsed
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_forms_of_every(every: int | str, parsed: tuple[int, float]) -> None:
 )
 def test_other_forms_of_every_are_refused(every: object) -> None:
     with pytest.raises(ReshapeError, match="expected a number of iterations >= 1, or a time"):
-        Every.parse(every)  # type: ignore[arg-type]
+        parse_every(every)  # type: ignore[arg-type]
 
 
 def complete(directory: CheckpointDirectory, iteration: int) -> Path:
