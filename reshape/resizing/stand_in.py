@@ -10,9 +10,8 @@ import sys
 
 from mpi4py import MPI
 
-from reshape.resizing.address import Address
 from reshape.resizing.agree import value_of
-from reshape.resizing.transaction import CANCEL
+from reshape.resizing.transaction import CANCEL, Address
 
 
 def main(port: str) -> None:

@@ -37,16 +37,14 @@ from redistribution.messages.waiting import wait_idle
 from reshape.data.declarations import Declaration, difference
 from reshape.data.job_context import JobContext, SizeRequest, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
-from reshape.derived import retire_derived
+from reshape.derived import retire, retire_derived
 from reshape.errors import ReshapeError
-from reshape.resizing.address import Address
 from reshape.resizing.agree import RolledBackError, agree, all_values, barrier, value_of
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import FORMAT, RestartPoint
 from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave, ResizeOutcome
-from reshape.world import retire
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +65,27 @@ class JoiningGroup(NamedTuple):
     total: int | None
     signature: tuple[Declaration, ...]
     each_size: tuple[str, ...]
+
+
+class Address(NamedTuple):
+    """Where the job accepts a group: its MPI port, and the loop of the program that it is in.
+
+    The service passes its text on as the name of a port. A group that joins runs through the
+    earlier loops of the program before it connects.
+    """
+
+    port: str
+    loop: int = 0
+
+    def __str__(self) -> str:
+        """Text from which `parse` makes an equal address."""
+        return f"{self.port} loop={self.loop}" if self.loop else self.port
+
+    @staticmethod
+    def parse(text: str) -> Address:
+        """Read the text of an address."""
+        port, separator, loop = text.rpartition(" loop=")
+        return Address(port, int(loop)) if separator else Address(text)
 
 
 class JobStatus(NamedTuple):
