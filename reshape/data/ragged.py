@@ -18,8 +18,7 @@ from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
 from reshape.data.arrays import Array, Processes
-from reshape.data.declarations import Declaration, RaggedCuts
-from reshape.data.element_types import element_text
+from reshape.data.declarations import Declaration, RaggedCuts, element_text
 from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
