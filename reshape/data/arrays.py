@@ -172,7 +172,7 @@ class Array:
         ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
             of it yet, or no longer.
         """
-        return gather(self.job.comm, self.layout, self.local, self.declaration.order)
+        return gather(self.as_saved())
 
     def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
         """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
@@ -197,7 +197,7 @@ class Array:
             then, and an existing file is as it was. Also if this process has no part of the array
             yet, or no longer.
         """
-        save(self.job.comm, [each.as_saved() for each in (self, *more)], path)
+        save([each.as_saved() for each in (self, *more)], path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Collective over app.comm. Read the whole array from a file that `save` has written.
@@ -214,11 +214,11 @@ class Array:
             kind of elements; nothing is changed then. Also if this process has no part of the array
             yet, or no longer.
         """
-        load(self.job.comm, self.as_saved(), path)
+        load(self.as_saved(), path)
 
     def as_saved(self) -> Saved:
         """Return what `save` writes."""
-        return Saved(self.name, self.layout, self.local, self.declaration.order)
+        return Saved(self.job.comm, self.name, self.layout, self.local, self.declaration.order)
 
     def pack(self) -> None:
         """Write into the local part what belongs to it and is elsewhere, before it is moved."""

@@ -131,8 +131,7 @@ class Particles(PackedRagged):
         ------
         ReshapeError : this process has no records yet, or no longer.
         """
-        _, layout, local, order = self.as_saved()
-        return gather(self.job.comm, layout, local, order)
+        return gather(self.as_saved())
 
     def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
         """Collective over app.comm. Write all records to a file; see `Array.save`.
@@ -141,7 +140,7 @@ class Particles(PackedRagged):
         ------
         ReshapeError : as in `Array.save`.
         """
-        save(self.job.comm, [each.as_saved() for each in (self, *more)], path)
+        save([each.as_saved() for each in (self, *more)], path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Collective over app.comm. Take all records from a file; see `Array.load`.
@@ -155,7 +154,7 @@ class Particles(PackedRagged):
         comm, before = self.job.comm, self.local
         layout = Cuts.even((stored_length(comm, self.name, path),), comm.size)
         read = np.empty(layout.local_shape(comm.rank), self.dtype)
-        load(comm, Saved(self.name, layout, read, "C"), path)
+        load(Saved(comm, self.name, layout, read, "C"), path)
         self._local = read
         try:
             self.migrate()
@@ -168,7 +167,7 @@ class Particles(PackedRagged):
         """Collective over app.comm. Return what `save` writes: the records in order of ranks."""
         own = self.local
         ends = tuple(accumulate(self.job.comm.allgather(len(own)), initial=0))
-        return Saved(self.name, Cuts(ends[-1:], ends), own, "C")
+        return Saved(self.job.comm, self.name, Cuts(ends[-1:], ends), own, "C")
 
     def _replace(self, records: NDArray[Any]) -> None:
         """Make an array of private memory the records of this process."""

@@ -38,15 +38,103 @@ HDF5_SUFFIXES = (".h5", ".hdf5")
 Slab: TypeAlias = tuple[tuple[int, int], ...]
 
 
-def gather(
-    comm: MPI.Intracomm, layout: Layout, local: NDArray[Any], order: MemoryOrder
-) -> NDArray[Any] | None:
-    """Collective over comm. Return the whole array on rank 0, and None elsewhere.
+class Saved(NamedTuple):
+    """An array and its local part on this rank, which a file is to hold.
+
+    In the file, an array in Fortran order is as its transpose would be in C order.
+
+    Attributes
+    ----------
+    comm : all ranks that hold parts of it.
+    order : memory order of the local part, and order of the elements in a file of NumPy.
+    """
+
+    comm: MPI.Intracomm
+    name: str
+    layout: Layout
+    local: NDArray[Any]
+    order: MemoryOrder
+
+    @property
+    def axes(self) -> slice:
+        """Takes the axes of the array to those of the file."""
+        return slice(None) if self.order == "C" else slice(None, None, -1)
+
+    @property
+    def turned(self) -> NDArray[Any]:
+        """The local part with its axes in the order of the file."""
+        return self.local if self.order == "C" else self.local.T
+
+    def slabs(self, number: int) -> Iterator[tuple[Slab, NDArray[Any]]]:
+        """Yield all slabs with their contents, on rank 0, while the other ranks send.
+
+        Parameters
+        ----------
+        number : which of their arrays the others send.
+        """
+        cuts = list(slabs(self.layout.shape[self.axes], self.local.dtype.itemsize))
+        buffers = self.buffers(cuts)  # no rank may send what rank 0 has no memory for
+        for slab in cuts:
+            self.comm.bcast((number, slab), root=0)
+            yield slab, self.received(slab, buffers)
+
+    @property
+    def holders(self) -> tuple[int, ...]:
+        """Ranks that send; the others have copies of the same elements."""
+        return self.layout.holders[0]
+
+    def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
+        """Local indices of a process in a slab by axis, and the positions of these elements."""
+        local, positions = [], []
+        indices_by_axis = self.layout.global_indices(process)[self.axes]
+        for (first, last), indices in zip(slab, indices_by_axis, strict=True):
+            begin, end = np.searchsorted(indices, [first, last])
+            local.append(slice(begin, end))
+            positions.append(indices[begin:end] - first)
+        return tuple(local), tuple(positions)
+
+    def send(self, slab: Slab) -> None:
+        """Send rank 0 the elements of this rank in a slab."""
+        if self.comm.rank in self.holders:
+            own = self.turned[self.share(self.comm.rank, slab)[0]]
+            if own.size:
+                self.comm.Send(_bytes(own), 0, _TAG)
+
+    def buffers(self, cuts: Sequence[Slab]) -> NDArray[Any]:
+        """Memory on rank 0 for the largest of these slabs, and for one that is received."""
+        largest = max((math.prod(_extents(slab)) for slab in cuts), default=0)
+        return np.empty((2, largest), self.local.dtype)
+
+    def received(self, slab: Slab, buffers: NDArray[Any]) -> NDArray[Any]:
+        """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
+        contents = _shaped(buffers[0], _extents(slab))
+        for process in self.holders:
+            local, positions = self.share(process, slab)
+            shape = tuple(map(len, positions))
+            if 0 in shape:
+                continue
+            elements = self.turned[local] if process == 0 else _shaped(buffers[1], shape)
+            if process != 0:
+                self.comm.Recv(_bytes(elements), process, _TAG)
+            contents[_box(positions)] = elements
+        return contents
+
+
+class Savable(Protocol):
+    """Registered data that a file can hold."""
+
+    def as_saved(self) -> Saved:
+        """Collective over app.comm. Return what is written: the whole of it is one array."""
+
+
+def gather(array: Saved) -> NDArray[Any] | None:
+    """Collective over its communicator. Return the whole array on rank 0, and None elsewhere.
 
     Raises
     ------
     ReshapeError : on every rank: rank 0 has no memory for it.
     """
+    comm, _, layout, local, order = array
     whole, why = None, ""
     if comm.rank == 0:
         try:
@@ -58,38 +146,23 @@ def gather(
     return whole
 
 
-class Saved(NamedTuple):
-    """An array and its local part on this rank, to be written to a file."""
-
-    name: str
-    layout: Layout
-    local: NDArray[Any]
-    order: MemoryOrder
-
-
-class Savable(Protocol):
-    """Registered data that a file can hold."""
-
-    def as_saved(self) -> Saved:
-        """Collective over app.comm. Return what is written: the whole of it is one array."""
-
-
-def save(comm: MPI.Intracomm, arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
-    """Collective over comm. Write whole arrays to a file: one of NumPy, or any number of HDF5.
+def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
+    """Collective over app.comm. Write whole arrays to a file: one of NumPy, or any number of HDF5.
 
     Raises
     ------
     ReshapeError : on every rank: the file cannot be written; nothing of it remains.
     """
-    is_hdf5 = Path(path).suffix in HDF5_SUFFIXES
-    parts = [_Part.of(comm, each, "C" if is_hdf5 else each.order) for each in arrays]
+    comm, is_hdf5 = arrays[0].comm, Path(path).suffix in HDF5_SUFFIXES
+    if is_hdf5:
+        arrays = [each._replace(order="C") for each in arrays]
     what, why = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}", ""
     if len(arrays) > 1 and not is_hdf5:
         raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
     if comm.rank == 0:
         try:
             with durable_file(Path(path)) as file:
-                (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays, parts)
+                (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
         except (ValueError, TypeError, MemoryError, ReshapeError) as error:
             why = str(error)
         except OSError as error:
@@ -98,27 +171,27 @@ def save(comm: MPI.Intracomm, arrays: Sequence[Saved], path: str | os.PathLike[s
     else:
         while (sent := comm.bcast(None, root=0)) is not None:
             number, slab = sent
-            parts[number].send(slab)
+            arrays[number].send(slab)
     _raise_if(comm, what, why)
 
 
-def _write_npy(file: BinaryIO, arrays: Sequence[Saved], parts: Sequence[_Part]) -> None:
-    _, layout, local, order = arrays[0]
-    _begin(file, layout.shape, local.dtype, order)
-    for _, contents in parts[0].slabs(0):
+def _write_npy(file: BinaryIO, arrays: Sequence[Saved]) -> None:
+    (array,) = arrays
+    _begin(file, array.layout.shape, array.local.dtype, array.order)
+    for _, contents in array.slabs(0):
         file.write(_bytes(contents).data)
 
 
-def _write_hdf5(file: BinaryIO, arrays: Sequence[Saved], parts: Sequence[_Part]) -> None:
+def _write_hdf5(file: BinaryIO, arrays: Sequence[Saved]) -> None:
     with _h5py().File(file, "w") as written:
-        for number, (each, part) in enumerate(zip(arrays, parts, strict=True)):
+        for number, each in enumerate(arrays):
             data = written.create_dataset(each.name, each.layout.shape, each.local.dtype)
-            for slab, contents in part.slabs(number):
+            for slab, contents in each.slabs(number):
                 data[tuple(slice(*ends) for ends in slab)] = contents
 
 
-def load(comm: MPI.Intracomm, array: Saved, path: str | os.PathLike[str]) -> None:
-    """Collective over comm. Read a whole array from a file of NumPy or HDF5 into the local parts.
+def load(array: Saved, path: str | os.PathLike[str]) -> None:
+    """Collective over app.comm. Read an array from a file of NumPy or HDF5 into the local parts.
 
     Each rank reads an equal share of the file, along the longest axis, and a plan moves the shares.
 
@@ -127,11 +200,11 @@ def load(comm: MPI.Intracomm, array: Saved, path: str | os.PathLike[str]) -> Non
     ReshapeError : on every rank: the file cannot be read, or holds another array. Nothing is
         changed then.
     """
-    name, layout, local, order = array
+    comm, name, layout, local, order = array
     share = Cuts.even(layout.shape, comm.size, int(np.argmax(layout.shape)))
     read, why = None, ""
     try:
-        read = _read(array, path, share, comm.rank)
+        read = _read(array, path, share)
     except _UNREADABLE as error:
         why = f"cannot load {name} from {os.fspath(path)}: {error}"
     if why := next((reason for reason in comm.allgather(why) if reason), ""):
@@ -139,10 +212,10 @@ def load(comm: MPI.Intracomm, array: Saved, path: str | os.PathLike[str]) -> Non
     Plan(share, layout).run(comm, read, local, order=order)
 
 
-def _read(array: Saved, path: str | os.PathLike[str], share: Cuts, process: int) -> NDArray[Any]:
-    """Read the part of a process from a file, with the element type of the array."""
-    name, layout, local, _ = array
-    ends = zip(share.coordinates(process), share.axes, strict=True)
+def _read(array: Saved, path: str | os.PathLike[str], share: Cuts) -> NDArray[Any]:
+    """Read this rank's part of a layout from a file, with the element type of the array."""
+    comm, name, layout, local, _ = array
+    ends = zip(share.coordinates(comm.rank), share.axes, strict=True)
     where = tuple(slice(*axis.offsets[part : part + 2]) for part, axis in ends)  # type: ignore[union-attr]
     with _stored(name, path) as data:
         if data.shape != layout.shape or not np.can_cast(data.dtype, local.dtype, "same_kind"):
@@ -224,81 +297,6 @@ def _begin(
     file.flush()
     length = file.tell() + math.prod(shape) * dtype.itemsize
     os.posix_fallocate(file.fileno(), 0, length)
-
-
-class _Part(NamedTuple):
-    """The local part of this rank, with its axes in the order of the file.
-
-    Attributes
-    ----------
-    axes : takes the axes of the array to those of the file.
-    """
-
-    comm: MPI.Intracomm
-    layout: Layout
-    local: NDArray[Any]
-    axes: slice
-
-    @classmethod
-    def of(cls, comm: MPI.Intracomm, array: Saved, order: MemoryOrder) -> _Part:
-        """In the file, an array in Fortran order is as its transpose would be in C order."""
-        if order == "C":
-            return cls(comm, array.layout, array.local, slice(None))
-        return cls(comm, array.layout, array.local.T, slice(None, None, -1))
-
-    def slabs(self, number: int) -> Iterator[tuple[Slab, NDArray[Any]]]:
-        """Yield all slabs with their contents, on rank 0, while the other ranks send.
-
-        Parameters
-        ----------
-        number : which of their arrays the others send.
-        """
-        cuts = list(slabs(self.layout.shape[self.axes], self.local.dtype.itemsize))
-        buffers = self.buffers(cuts)  # no rank may send what rank 0 has no memory for
-        for slab in cuts:
-            self.comm.bcast((number, slab), root=0)
-            yield slab, self.received(slab, buffers)
-
-    @property
-    def holders(self) -> tuple[int, ...]:
-        """Ranks that send; the others have copies of the same elements."""
-        return self.layout.holders[0]
-
-    def share(self, process: int, slab: Slab) -> tuple[tuple[slice, ...], tuple[Indices, ...]]:
-        """Local indices of a process in a slab by axis, and the positions of these elements."""
-        local, positions = [], []
-        indices_by_axis = self.layout.global_indices(process)[self.axes]
-        for (first, last), indices in zip(slab, indices_by_axis, strict=True):
-            begin, end = np.searchsorted(indices, [first, last])
-            local.append(slice(begin, end))
-            positions.append(indices[begin:end] - first)
-        return tuple(local), tuple(positions)
-
-    def send(self, slab: Slab) -> None:
-        """Send rank 0 the elements of this rank in a slab."""
-        if self.comm.rank in self.holders:
-            own = self.local[self.share(self.comm.rank, slab)[0]]
-            if own.size:
-                self.comm.Send(_bytes(own), 0, _TAG)
-
-    def buffers(self, cuts: Sequence[Slab]) -> NDArray[Any]:
-        """Memory on rank 0 for the largest of these slabs, and for one that is received."""
-        largest = max((math.prod(_extents(slab)) for slab in cuts), default=0)
-        return np.empty((2, largest), self.local.dtype)
-
-    def received(self, slab: Slab, buffers: NDArray[Any]) -> NDArray[Any]:
-        """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
-        contents = _shaped(buffers[0], _extents(slab))
-        for process in self.holders:
-            local, positions = self.share(process, slab)
-            shape = tuple(map(len, positions))
-            if 0 in shape:
-                continue
-            elements = self.local[local] if process == 0 else _shaped(buffers[1], shape)
-            if process != 0:
-                self.comm.Recv(_bytes(elements), process, _TAG)
-            contents[_box(positions)] = elements
-        return contents
 
 
 def _extents(slab: Slab) -> tuple[int, ...]:
