@@ -8,10 +8,10 @@ second array for the values of the step before.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -29,40 +29,45 @@ if TYPE_CHECKING:
 _TAG = 27185
 
 
-class Message(NamedTuple):
-    """A message between two ranks that is sent at each exchange.
-
-    Attributes
-    ----------
-    region : its elements in the array with halo.
-    buffer : the same elements in contiguous memory.
-    """
-
-    region: NDArray[Any]
-    buffer: NDArray[Any]
+#: Two regions of equal shape: one that is written, and where its contents come from.
+Pairs: TypeAlias = list[tuple[NDArray[Any], NDArray[Any]]]
 
 
 class AxisExchange:
-    """The exchange along one axis: persistent messages, and copies if this rank is its own peer."""
+    """The exchange along one axis: persistent messages, and copies if this rank is its own peer.
+
+    Attributes
+    ----------
+    packed : buffers of the messages that are sent, and their regions of the array with halo.
+    unpacked : regions of the messages that are received, and their buffers.
+    copied : regions of this rank, and the regions of this rank that they are copies of.
+    """
 
     def __init__(self) -> None:
-        self.sent: list[Message] = []
-        self.received: list[Message] = []
+        self.packed, self.unpacked, self.copied = Pairs(), Pairs(), Pairs()
         self.requests: list[MPI.Prequest] = []
-        self.copied: list[tuple[NDArray[Any], NDArray[Any]]] = []  # to, from
 
     def run(self) -> None:
         """Collective over the ranks along the axis. Fill the halo of the axis."""
         from mpi4py import MPI
 
-        for region, buffer in self.sent:
-            buffer[...] = region
+        _copy(self.packed)
         MPI.Prequest.Startall(self.requests)
-        for target, source in self.copied:
-            target[...] = source
+        _copy(self.copied)
         MPI.Request.Waitall(self.requests)
-        for region, buffer in self.received:
-            region[...] = buffer
+        _copy(self.unpacked)
+
+    def buffer(self, start: Callable[..., MPI.Prequest], region: NDArray[Any]) -> NDArray[Any]:
+        """Buffer of a region, which a new persistent message sends or receives if not empty."""
+        buffer = np.empty(region.shape, region.dtype)
+        if region.size:
+            self.requests.append(start(buffer.reshape(-1).view(np.uint8), tag=_TAG))
+        return buffer
+
+
+def _copy(pairs: Pairs) -> None:
+    for target, source in pairs:
+        target[...] = source
 
 
 class Halo:
@@ -116,9 +121,11 @@ class Halo:
                     made.copied.append((target, source))
                 elif own[axis] == part:
                     peer = layout.process_at(comm.rank, axis, ghosts.part)
-                    _add(made.received, made.requests, partial(comm.Recv_init, source=peer), target)
+                    buffer = made.buffer(partial(comm.Recv_init, source=peer), target)
+                    made.unpacked.append((target, buffer))
                 else:
-                    _add(made.sent, made.requests, partial(comm.Send_init, dest=process), source)
+                    buffer = made.buffer(partial(comm.Send_init, dest=process), source)
+                    made.packed.append((buffer, source))
         return made
 
     def _slab(self, axis: int, first: int, length: int) -> NDArray[Any]:
@@ -158,16 +165,6 @@ class Halo:
             for request in axis.requests:
                 request.Free()
             axis.requests.clear()
-
-
-def _add(
-    messages: list[Message], requests: list[MPI.Prequest], start: Any, region: NDArray[Any]
-) -> None:
-    """Add a persistent message for a region, unless it has no elements."""
-    if region.size:
-        buffer = np.empty(region.shape, region.dtype)
-        messages.append(Message(region, buffer))
-        requests.append(start(buffer.reshape(-1).view(np.uint8), tag=_TAG))
 
 
 class BlockArray(Array):
