@@ -53,20 +53,28 @@ class RankMemory(NamedTuple):
         return f"{array}.e{self.epoch}.r{self.rank}"
 
 
-@dataclass
+@dataclass(eq=False)
 class Segment:
     """A local part and the file that holds it.
 
     Attributes
     ----------
     array : the local part; all zeros when new.
-    path : its file; None if the memory is private, or if the array has no elements.
+    path : its file; None if the memory is private, if the array has no elements, or if the file has
+        no name yet.
     mapping : the memory of the file, which may be longer than the array.
+    descriptor : of a file that has no name yet; otherwise -1.
     """
 
     array: NDArray[Any]
     path: Path | None
     mapping: Mapping | None = None
+    descriptor: int = -1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return 0 if self.mapping is None else self.mapping.size
 
     @property
     def outlives(self) -> bool:
@@ -79,6 +87,9 @@ class Segment:
         if self.path is not None:
             self.path.unlink(missing_ok=True)
             self.path = None
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
 
     def rename(self, file: str) -> None:
         """Give the file another name, for another epoch or rank."""
@@ -176,14 +187,10 @@ def view(
     return mapping.array(shape, dtype, order)  # the array keeps the mapping alive
 
 
-def prepare(folder: Path, size: int) -> tuple[int, Mapping]:
-    """Create a file without a name, all of whose pages are present and mapped.
+def prepare(folder: Path, size: int) -> Segment:
+    """Create a segment without a name, all of whose pages are present and mapped.
 
     A thread may call this: the other threads of the process are not held up.
-
-    Returns
-    -------
-    its descriptor, which the caller closes, and its mapping.
 
     Raises
     ------
@@ -194,10 +201,11 @@ def prepare(folder: Path, size: int) -> tuple[int, Mapping]:
         flags = os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC
         descriptor = os.open(".", flags, 0o600, dir_fd=directory)
     try:
-        return descriptor, mapped_files.new_memory(descriptor, size)
+        mapping = mapped_files.new_memory(descriptor, size)
     except BaseException:
         os.close(descriptor)
         raise
+    return Segment(mapping.array((size,), np.uint8, "C"), None, mapping, descriptor)
 
 
 def sweep(folder: Path, keep_epoch: int | None = None, *, spares: bool = True) -> None:

@@ -24,58 +24,26 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from operator import attrgetter
 from pathlib import Path
 
 from numpy.typing import DTypeLike
 
 from redistribution.layout import MemoryOrder
 from reshape.data import segments
-from reshape.data.mapped_files import Mapping
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
 
 log = logging.getLogger(__name__)
 
+_SIZE = attrgetter("size")
 #: Smaller segments are not kept: to create one takes less than a millisecond.
 SMALLEST_BYTES = 1 << 20
 #: A spare segment serves local parts of at least this fraction of its length.
 SMALLEST_FRACTION = 0.25
 #: Seconds after a resize until its spare segments are given back to the system.
 IDLE_S = 300.0
-
-
-@dataclass
-class _Spare:
-    """Memory without data.
-
-    Attributes
-    ----------
-    mapping : covers it; all its pages are present.
-    kept : the segment that a resize has replaced; None if the memory was prepared.
-    descriptor : of a prepared file, which has no name yet; -1 if there is none.
-    """
-
-    mapping: Mapping
-    kept: Segment | None = None
-    descriptor: int = -1
-
-    @property
-    def is_free(self) -> bool:
-        """Whether the program holds no reference to the array that was there.
-
-        Writing through a view that a program has kept would change the data of another array.
-        """
-        return self.kept is None or sys.getrefcount(self.kept.array) == 2
-
-    def discard(self) -> None:
-        """Give the memory back."""
-        if self.kept is not None:
-            self.kept.discard()
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-            self.descriptor = -1
 
 
 class Spares:
@@ -89,7 +57,7 @@ class Spares:
 
     def __init__(self, folder: Path | None = None, limit_bytes: int | None = None) -> None:
         self._folder, self._limit = folder, limit_bytes
-        self._spares: list[_Spare] = []
+        self._spares: list[Segment] = []
         self._most = 0  # bytes of old and new local parts in one resize, the most so far
         self._live = 0  # bytes of the segments that hold data
         self._replaced = 0  # bytes of the segments that this resize has replaced
@@ -102,7 +70,7 @@ class Spares:
     @property
     def nbytes(self) -> int:
         """Bytes of all spare segments."""
-        return sum(spare.mapping.size for spare in self._spares)
+        return _bytes_in(self._spares)
 
     # ------------------------------------------------------------ before a resize
 
@@ -123,7 +91,7 @@ class Spares:
         self._most = max(self._most, self._live + sum(wanted))
         rest, missing = list(self._spares), list[int]()
         for size in sorted(wanted, reverse=True):
-            fit = min((s for s in rest if _fits(s, size)), key=_length, default=None)
+            fit = min((s for s in rest if _fits(s, size)), key=_SIZE, default=None)
             if fit is None:
                 missing.append(size)
             else:
@@ -156,27 +124,27 @@ class Spares:
         """
         self.wait()
         size = bytes_of(shape, dtype)
-        fits = [s for s in self._spares if _fits(s, size) and s.is_free]
-        for spare in sorted(fits, key=_length):
+        fits = [s for s in self._spares if _fits(s, size) and _is_free(s)]
+        for spare in sorted(fits, key=_SIZE):
             self._spares.remove(spare)
-            if self._give_name(spare, memory, name):
-                array = spare.mapping.array(shape, dtype, order)
-                assert memory.folder is not None
-                path = memory.folder / memory.file_name(name)
-                return Segment(array, path, spare.mapping)
+            assert memory.folder is not None
+            assert spare.mapping is not None
+            path = memory.folder / memory.file_name(name)
+            if _give_name(spare, path):
+                return Segment(spare.mapping.array(shape, dtype, order), path, spare.mapping)
             spare.discard()
         return segments.create(memory, name, shape, dtype, order)
 
     def keep(self, segment: Segment) -> None:
         """Keep a segment that holds no data any more, until the end of the resize at least."""
         segment.array.flags.writeable = False
-        self._replaced += _bytes_in([segment])
+        self._replaced += segment.size
         if segment.path is None or segment.mapping is None or self._folder is None:
             segment.discard()
             return
         self.hide(segment)
         if segment.path is not None:
-            self._spares.append(_Spare(segment.mapping, segment))
+            self._spares.append(segment)
 
     def hide(self, segment: Segment) -> None:
         """Give the file of a segment a new name, under which no restart finds it."""
@@ -196,8 +164,8 @@ class Spares:
         self._live = _bytes_in(live)
         self._most = max(self._most, self._replaced + self._live)
         self._replaced = 0
-        small = [s for s in self._spares if _length(s) < SMALLEST_BYTES]
-        self._spares = [s for s in self._spares if _length(s) >= SMALLEST_BYTES]
+        small = [s for s in self._spares if s.size < SMALLEST_BYTES]
+        self._spares = [s for s in self._spares if s.size >= SMALLEST_BYTES]
         excess = self._take_out(self._spares, self.nbytes - self._room())
         if small or excess:
             self.wait()
@@ -225,39 +193,21 @@ class Spares:
         room = self._most - self._live
         return room if self._limit is None else min(room, self._limit)
 
-    def _take_out(self, candidates: Sequence[_Spare], excess: int) -> list[_Spare]:
+    def _take_out(self, candidates: Sequence[Segment], excess: int) -> list[Segment]:
         """Take spares of at least `excess` bytes out of the list, the smallest ones first.
 
         A large one serves more sizes.
         """
-        out = list[_Spare]()
-        for spare in sorted(candidates, key=_length):
+        out = list[Segment]()
+        for spare in sorted(candidates, key=_SIZE):
             if excess <= 0:
                 break
             self._spares.remove(spare)
             out.append(spare)
-            excess -= _length(spare)
+            excess -= spare.size
         return out
 
-    def _give_name(self, spare: _Spare, memory: RankMemory, name: str) -> bool:
-        """Make a spare the file of an array; False if its file is gone."""
-        file = memory.file_name(name)
-        try:
-            if spare.kept is not None and spare.kept.path is not None:
-                os.rename(spare.kept.path, spare.kept.path.with_name(file))
-                spare.kept.path = None
-            else:
-                assert self._folder is not None
-                with open_folder(self._folder) as directory:
-                    os.link(f"/proc/self/fd/{spare.descriptor}", file, dst_dir_fd=directory)
-                os.close(spare.descriptor)
-                spare.descriptor = -1
-        except (OSError, ReshapeError) as error:
-            log.debug("spare memory cannot be used: %s", error)
-            return False
-        return True
-
-    def _run(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
+    def _run(self, superfluous: list[Segment], missing: Sequence[int]) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "reshape-spares")
         try:
@@ -266,27 +216,47 @@ class Spares:
             log.debug("no memory is prepared: %s", error)
             self._exchange(superfluous, [])
 
-    def _exchange(self, superfluous: list[_Spare], missing: Sequence[int]) -> None:
+    def _exchange(self, superfluous: list[Segment], missing: Sequence[int]) -> None:
         """Give memory back, then prepare memory; runs in the thread."""
         while superfluous:
             superfluous.pop().discard()
         assert self._folder is not None
         try:
             for size in missing:
-                descriptor, mapping = segments.prepare(self._folder, size)
-                self._spares.append(_Spare(mapping, None, descriptor))
+                self._spares.append(segments.prepare(self._folder, size))
         except (OSError, ReshapeError) as error:  # the resize will say what is missing
             log.debug("no memory was prepared: %s", error)
 
 
-def _length(spare: _Spare) -> int:
-    return spare.mapping.size
+def _is_free(spare: Segment) -> bool:
+    """Whether the program holds no reference to the array that was there.
+
+    Writing through a view that a program has kept would change the data of another array.
+    """
+    return sys.getrefcount(spare.array) == 2
 
 
-def _fits(spare: _Spare, size: int) -> bool:
-    return SMALLEST_FRACTION * _length(spare) <= size <= _length(spare)
+def _give_name(spare: Segment, path: Path) -> bool:
+    """Make a spare the file of an array; False if its file is gone."""
+    try:
+        if spare.path is not None:
+            os.rename(spare.path, path)
+            spare.path = None
+        else:
+            with open_folder(path.parent) as directory:
+                os.link(f"/proc/self/fd/{spare.descriptor}", path.name, dst_dir_fd=directory)
+            os.close(spare.descriptor)
+            spare.descriptor = -1
+    except (OSError, ReshapeError) as error:
+        log.debug("spare memory cannot be used: %s", error)
+        return False
+    return True
 
 
-def _bytes_in(live: Sequence[Segment]) -> int:
+def _fits(spare: Segment, size: int) -> bool:
+    return SMALLEST_FRACTION * spare.size <= size <= spare.size
+
+
+def _bytes_in(segments: Sequence[Segment]) -> int:
     """Bytes of the files of segments."""
-    return sum(0 if s.mapping is None else s.mapping.size for s in live)
+    return sum(segment.size for segment in segments)
