@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from mpi4py import MPI
@@ -35,26 +35,7 @@ from reshape.wire.messages import ResizeOutcome
 Sources: TypeAlias = dict[int, NDArray[Any]]
 
 
-class Reach(NamedTuple):
-    """Which ranks can map each other's segments.
-
-    Attributes
-    ----------
-    hosts : for each rank, the lowest rank of its host that shares memory with it; a rank whose
-        segments cannot be mapped has its own number.
-    epoch : epoch of the source segments.
-    """
-
-    hosts: tuple[int, ...]
-    epoch: int
-
-    @property
-    def is_one_host(self) -> bool:
-        """Whether every rank can map the segments of every other."""
-        return not any(self.hosts)
-
-
-def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Reach:
+def hosts_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> tuple[int, ...]:
     """Collective over comm. Find which ranks can map each other's segments.
 
     Also a barrier: the source arrays are complete when it returns.
@@ -62,25 +43,25 @@ def reach_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> Rea
     Parameters
     ----------
     is_source : whether this rank holds parts of the arrays.
+
+    Returns
+    -------
+    for each rank, the lowest rank of its host that shares memory with it; a rank whose segments
+    cannot be mapped has its own number.
     """
     can_be_mapped = all(
         array.segment is not None and array.segment.outlives
         for array in (job.arrays.values() if is_source else ())
     )
-    place = place_of(job.folder) if can_be_mapped else None
-    gathered: list[tuple[FolderPlace | None, int | None]]
-    gathered = all_values(comm, (place, job.epoch if is_source else None))
     first: dict[FolderPlace | int, int] = {}
-    hosts = [
+    places = all_values(comm, place_of(job.folder) if can_be_mapped else None)
+    return tuple(
         first.setdefault(rank if place is None else place, rank)
-        for rank, (place, _) in enumerate(gathered)
-    ]
-    return Reach(tuple(hosts), next(epoch for _, epoch in gathered if epoch is not None))
+        for rank, place in enumerate(places)
+    )
 
 
-def map_sources(
-    job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan, epoch: int
-) -> Sources:
+def map_sources(job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan) -> Sources:
     """Map the local arrays of all source processes near this rank that it needs elements of.
 
     Raises
@@ -93,7 +74,7 @@ def map_sources(
         if transfer.peer == comm.rank and array.segment is not None:
             sources[process] = array.segment.array
         elif plan.is_near(comm.rank, transfer.peer):
-            memory = RankMemory(job.folder, epoch, process)
+            memory = RankMemory(job.folder, job.epoch, process)
             shape = plan.source.local_shape(process)
             sources[process] = segments.view(
                 memory, array.name, shape, declaration.element_type, declaration.order
@@ -145,21 +126,22 @@ def relay(
     try:
         with timed(outcome, "plan_s"):
             order = tuple(targets)
-            reach = Reach((0,) * comm.size, 0)
+            hosts = (0,) * comm.size
             if job.arrays:
-                reach = reach_of_ranks(job, comm, comm.rank in sources)
-            moves = plan(job, comm, sources, order, reach)
-            if moves and not reach.is_one_host:
+                hosts = hosts_of_ranks(job, comm, comm.rank in sources)
+            moves = plan(job, comm, sources, order, hosts)
+            if moves and any(hosts):
                 # The first rank of the group that has joined last is prepared for it.
                 joins = len(sources) < comm.size
                 root = len(sources) if joins else job.groups.index(job.groups[-1])
                 plans = [(move.plan, move.array.dtype.itemsize) for move in moves]
                 order = best_order(comm, plans, order, root)
                 for move in moves:
-                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order, reach)
+                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order, hosts)
         with timed(outcome, "move_s"):
-            allocate(job, comm, moves, outcome.serial, reach)
-            exchange(comm, moves, reach)
+            allocate(job, comm, moves, outcome.serial)
+            for move in moves:
+                run(comm, move)
             if job.verify:
                 verify(comm, moves)
             receive(job, comm, moves)
@@ -176,7 +158,7 @@ def plan(
     comm: MPI.Intracomm,
     sources: Sequence[int],
     targets: Sequence[int],
-    reach: Reach,
+    hosts: Sequence[int],
 ) -> list[Move]:
     """Collective over comm. Plan the moves; only ragged data needs communication."""
     moves = []
@@ -184,7 +166,7 @@ def plan(
     for array in job.arrays.values():
         source = array.declaration.layout(len(sources), now)
         target = array.declaration.layout(len(targets), then)
-        made = plan_of(comm, source, target, sources, targets, reach)
+        made = plan_of(comm, source, target, sources, targets, hosts)
         moves.append(Move(array, made, target))
     return moves
 
@@ -195,18 +177,16 @@ def plan_of(
     target: Layout,
     sources: Sequence[int],
     targets: Sequence[int],
-    reach: Reach,
+    hosts: Sequence[int],
 ) -> Plan:
     """Plan of one array, including the transfers of this rank."""
-    made = Plan(source, target, sources, targets, hosts=reach.hosts)
+    made = Plan(source, target, sources, targets, hosts=hosts)
     made.outgoing(comm.rank)
     made.incoming(comm.rank)
     return made
 
 
-def allocate(
-    job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int, reach: Reach
-) -> None:
+def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
     """Collective over comm. Allocate the new local parts that differ, and map the old ones.
 
     Raises
@@ -225,7 +205,7 @@ def allocate(
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
     try:
         for move in moves:
-            move.sources = map_sources(job, comm, move.array, move.plan, reach.epoch)
+            move.sources = map_sources(job, comm, move.array, move.plan)
     except (OSError, ReshapeError) as error:
         why = why or f"rank {comm.rank} cannot map the data of other processes: {error}"
     agree(comm, why)
@@ -242,17 +222,14 @@ def new_segment(
     )
 
 
-def exchange(comm: MPI.Intracomm, moves: Sequence[Move], reach: Reach) -> None:
-    """Collective over comm. Transfer the data: by shared memory within a host, else in messages."""
-    for move in moves:
-        run(comm, move, reach)
+def run(comm: MPI.Intracomm, move: Move) -> None:
+    """Move the data of one array: by shared memory within a host, else in messages.
 
-
-def run(comm: MPI.Intracomm, move: Move, reach: Reach) -> None:
-    """Move the data of one array; collective over comm unless all ranks are on one host."""
+    Collective over comm unless all ranks are on one host.
+    """
     target, plan = None if move.segment is None else move.segment.array, move.plan
     try:
-        if not reach.is_one_host:
+        if any(plan.hosts or ()):
             source = move.array.segment if comm.rank in plan.source_process else None
             a, order = None if source is None else source.array, move.array.declaration.order
             plan.run(comm, a, target, order=order, sources=move.sources)

@@ -93,6 +93,7 @@ class JobStatus(NamedTuple):
 
     why: str
     serial: int = 0
+    epoch: int = 0
     iteration: int = 0
     before: int = 0
     groups: tuple[int, ...] = ()
@@ -149,7 +150,7 @@ def join(job: JobContext, port: str) -> None:
     old_size = merged.size - own.size
     try:
         status, state = introduce(job, merged)
-        job.iteration, job.before = status.iteration, status.before
+        job.epoch, job.iteration, job.before = status.epoch, status.iteration, status.before
         job.verify, job.topology = status.verify, status.topology
         job.request, job.expected = status.request, status.expected
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
@@ -298,6 +299,7 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     status = JobStatus(
         _objection(job, order, joining),
         order.serial,
+        job.epoch,
         job.iteration,
         job.before,
         groups,

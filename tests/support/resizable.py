@@ -123,10 +123,10 @@ def inject_faults(state: dict[str, Any], rank: int) -> None:
     if fault == "unmappable" and (GROUP, rank) == (1, 0):
         segments.view = refuse_to_map
     if "MESSAGES" in os.environ:
-        reach_of_ranks = move.reach_of_ranks
-        move.reach_of_ranks = lambda job, comm, is_source: reach_of_ranks(
-            job, comm, is_source
-        )._replace(hosts=tuple(range(comm.size)))
+        hosts_of_ranks = move.hosts_of_ranks
+        move.hosts_of_ranks = lambda job, comm, is_source: tuple(
+            range(len(hosts_of_ranks(job, comm, is_source)))
+        )
     if "RELABEL" in os.environ:
         rank_order.WORTH_BYTES = 0
     if "REVERSE" in os.environ:
