@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 from numpy.typing import NDArray
 
 from redistribution.copies.gather import PreparedGather, Sources, gather
-from redistribution.layout import Layout, MemoryOrder
+from redistribution.layout import MemoryOrder
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
-from redistribution.routes import Ordering, Routes, rank_tuple
+from redistribution.routes import Routes
 from redistribution.tuning import tuning
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ class Plan(Routes):
     ordering : "rotation" or "circulant", the order of the messages of a rank; see
         `redistribution.routes`.
     hosts : number of the host of each rank of the communicator, if ranks of one host map each
-        other's source arrays (parameter ``sources`` of `run`). None: all other ranks get messages.
+        other's source arrays (parameter ``sources`` of `run`). None: all other ranks get
+        messages.
 
     Raises
     ------
@@ -53,26 +55,12 @@ class Plan(Routes):
     128
     """
 
-    def __init__(
-        self,
-        source: Layout,
-        target: Layout,
-        source_ranks: Sequence[int] | None = None,
-        target_ranks: Sequence[int] | None = None,
-        *,
-        ordering: Ordering = "rotation",
-        hosts: Sequence[int] | None = None,
-    ) -> None:
-        super().__init__(
-            source,
-            target,
-            rank_tuple(source_ranks, source.nprocs),
-            rank_tuple(target_ranks, target.nprocs),
-            ordering,
-            None if hosts is None else tuple(hosts),
-        )
-        self._last_run: PreparedMove | None = None
-        self._last_gathers: dict[int, PreparedGather | None] = {}
+    _last_run: PreparedMove | None = None
+
+    @cached_property
+    def _last_gathers(self) -> dict[int, PreparedGather | None]:
+        """Copies of the last gather of each target process."""
+        return {}
 
     def run(
         self,

@@ -26,7 +26,6 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property, reduce
 from itertools import product, zip_longest
 from operator import index
@@ -45,53 +44,51 @@ _Runs: TypeAlias = tuple[Run, ...]
 Rounds: TypeAlias = list[tuple[Transfer, ...]]
 
 
-@dataclass(frozen=True, eq=False)
 class Routes:
     """The transfers that move one global array from ``source`` to ``target``.
 
     The transfers of a rank are computed when they are first asked for. They cost what one period of
     both layouts costs on each axis; axes are cached. Routes depend on no dtype and memory order.
 
-    Parameters
-    ----------
-    source, target : layouts of the same global shape.
-    source_ranks, target_ranks : source process p is on rank ``source_ranks[p]`` of the
-        communicator, target process q on ``target_ranks[q]``.
-    ordering : the order of the messages of a rank.
-    hosts : number of the host of each rank of the communicator. A rank copies what it receives from
-        ranks of its own host out of their arrays, without messages. None: each rank is alone.
-
-    Raises
-    ------
-    ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
-        the number of processes, a rank has no host, or the ordering is unknown.
+    Parameters and errors are those of `redistribution.Plan`.
     """
 
-    source: Layout
-    target: Layout
-    source_ranks: tuple[int, ...]
-    target_ranks: tuple[int, ...]
-    ordering: Ordering = "rotation"
-    hosts: tuple[int, ...] | None = None
-    _outgoing: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
-    _incoming: dict[int, tuple[Transfer, ...]] = field(init=False, repr=False, default_factory=dict)
-    _rounds: dict[tuple[int, float, MemoryOrder], tuple[Rounds, Rounds]] = field(
-        init=False, repr=False, default_factory=dict
-    )
-
-    def __post_init__(self) -> None:
-        """Check the arguments."""
-        if self.source.shape != self.target.shape:
+    def __init__(
+        self,
+        source: Layout,
+        target: Layout,
+        source_ranks: Sequence[int] | None = None,
+        target_ranks: Sequence[int] | None = None,
+        *,
+        ordering: Ordering = "rotation",
+        hosts: Sequence[int] | None = None,
+    ) -> None:
+        self.source, self.target, self.ordering = source, target, ordering
+        self.source_ranks = rank_tuple(source_ranks, source.nprocs)
+        self.target_ranks = rank_tuple(target_ranks, target.nprocs)
+        self.hosts = None if hosts is None else tuple(hosts)
+        if source.shape != target.shape:
             raise ValueError(
                 f"source and target must have the same global shape, got "
-                f"{self.source.shape} and {self.target.shape}"
+                f"{source.shape} and {target.shape}"
             )
-        if self.ordering not in get_args(Ordering):
-            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {self.ordering!r}")
-        _check_ranks("source_ranks", self.source_ranks, self.source.nprocs)
-        _check_ranks("target_ranks", self.target_ranks, self.target.nprocs)
+        if ordering not in get_args(Ordering):
+            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {ordering!r}")
+        _check_ranks("source_ranks", self.source_ranks, source.nprocs)
+        _check_ranks("target_ranks", self.target_ranks, target.nprocs)
         if self.hosts is not None and len(self.hosts) < self.size:
             raise ValueError(f"hosts must name the host of {self.size} ranks, got {self.hosts}")
+        self._outgoing: dict[int, tuple[Transfer, ...]] = {}
+        self._incoming: dict[int, tuple[Transfer, ...]] = {}
+        self._rounds: dict[tuple[int, float, MemoryOrder], tuple[Rounds, Rounds]] = {}
+
+    def __repr__(self) -> str:
+        """Show the arguments."""
+        return (
+            f"{type(self).__name__}(source={self.source!r}, target={self.target!r}, "
+            f"source_ranks={self.source_ranks}, target_ranks={self.target_ranks}, "
+            f"ordering={self.ordering!r}, hosts={self.hosts})"
+        )
 
     @cached_property
     def source_process(self) -> dict[int, int]:

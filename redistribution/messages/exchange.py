@@ -15,6 +15,7 @@ memory for messages, because ranks that share cores also wait for one another's 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice, zip_longest
 from typing import Any, NamedTuple
 
@@ -45,47 +46,26 @@ def is_received_into_array(ranges: ByteRanges) -> bool:
     return ranges.number == 1 or ranges.mean_bytes >= tuning.received_range_bytes
 
 
-def send_from_array(
-    transfer: Transfer, itemsize: int, source: Region, order: MemoryOrder, to_host: bool = False
-) -> list[Any] | None:
-    """Arguments with which MPI sends a transfer directly from ``source``.
-
-    Parameters
-    ----------
-    to_host : whether the receiver is on another host.
-
-    Returns
-    -------
-    buffer, count and datatype, which the caller frees; None if the transfer is to be packed.
-    """
-    return _mpi_arguments(transfer, itemsize, source, order, is_sent_from_array, to_host)
-
-
-def receive_into_array(
-    transfer: Transfer, itemsize: int, target: Region, order: MemoryOrder, from_host: bool = False
-) -> list[Any] | None:
-    """Arguments with which MPI receives a transfer directly into ``target``.
-
-    Parameters
-    ----------
-    from_host : whether the sender is on another host.
-
-    Returns
-    -------
-    as `send_from_array`.
-    """
-    return _mpi_arguments(transfer, itemsize, target, order, is_received_into_array, from_host)
-
-
-def _mpi_arguments(
+def array_arguments(
     transfer: Transfer,
     itemsize: int,
     region: Region,
     order: MemoryOrder,
     is_faster: Callable[[ByteRanges], bool],
-    between_hosts: bool,
+    between_hosts: bool = False,
 ) -> list[Any] | None:
-    """Buffer, count and datatype; None if MPI is slower, or ranges begin before the buffer."""
+    """Arguments with which MPI sends a transfer from a region, or receives it into the region.
+
+    Parameters
+    ----------
+    is_faster : `is_sent_from_array` or `is_received_into_array`.
+    between_hosts : whether sender and receiver are on different hosts.
+
+    Returns
+    -------
+    buffer, count and datatype, which the caller frees; None if the transfer is to be packed: that
+    is faster, or ranges begin before the buffer.
+    """
     ranges = ByteRanges.of(transfer, itemsize, region, order)
     if ranges.number > 1 and (between_hosts or min(region.strides) < 0):
         return None
@@ -197,12 +177,10 @@ class Exchange:
         self.receivers = len(sent)
         self.near = {t.peer: array_region(array, "source") for t, array in copied}
         self.copied = in_turn(t for t, _ in copied)
-        self.outgoing = _MessageWindow(
-            map(self.outgoing_message, in_turn(sent)), limit - receive_limit
-        )
-        self.incoming = _MessageWindow(
-            map(self.incoming_message, in_turn(given.receives)), receive_limit
-        )
+        send = partial(self.message, self.source, is_sent_from_array)
+        receive = partial(self.message, self.target, is_received_into_array)
+        self.outgoing = _MessageWindow(map(send, in_turn(sent)), limit - receive_limit)
+        self.incoming = _MessageWindow(map(receive, in_turn(given.receives)), receive_limit)
         # The requests under way and, at the same positions, their messages.
         self.requests: list[MPI.Request] = []
         self.messages: list[tuple[_MessageWindow, _PieceMessage, Bytes | None]] = []
@@ -223,15 +201,12 @@ class Exchange:
         finally:
             del self.outgoing, self.incoming
 
-    def outgoing_message(self, piece: Transfer) -> _PieceMessage:
-        """Message that sends a piece."""
-        direct = send_from_array(piece, self.itemsize, self.source, self.order, self.between_hosts)
-        return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
-
-    def incoming_message(self, piece: Transfer) -> _PieceMessage:
-        """Message that receives a piece."""
-        direct = receive_into_array(
-            piece, self.itemsize, self.target, self.order, self.between_hosts
+    def message(
+        self, region: Region, is_faster: Callable[[ByteRanges], bool], piece: Transfer
+    ) -> _PieceMessage:
+        """Message that sends a piece from a region, or receives it there."""
+        direct = array_arguments(
+            piece, self.itemsize, region, self.order, is_faster, self.between_hosts
         )
         return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 

@@ -17,7 +17,7 @@ def test_planning_and_checksums_start_no_mpi():
     assert done.stdout == "[]\n", done.stderr
 
 
-@pytest.mark.parametrize("module", ["blocks", "layout", "plan", "plans.relabel"])
+@pytest.mark.parametrize("module", ["blocks", "layout", "plan", "routes"])
 def test_examples_in_docstrings(module):
     failed, tried = doctest.testmod(
         import_module(f"redistribution.{module}"), extraglobs=vars(redistribution)
