@@ -14,7 +14,7 @@ from redistribution import Cuts, Layout
 from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment
 from reshape.data.spares import Spares
-from reshape.data.whole import Savable, Saved, gather, load, save
+from reshape.data.whole import Savable, Saved, load
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -41,7 +41,51 @@ class Processes(Protocol):
         """Number of iterations finished in all loops."""
 
 
-class Array:
+class Registered:
+    """Registered data of a program, which stands for its local part.
+
+    Parameters
+    ----------
+    declaration : what the program has declared.
+    job : the processes that hold it.
+    absent : message of the error at an access before there is data.
+    """
+
+    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
+        self.declaration, self.job, self._absent = declaration, job, absent
+
+    @property
+    def name(self) -> str:
+        """Name in the program."""
+        return self.declaration.name
+
+    @property
+    def local(self) -> Any:
+        """Data of this process."""
+        raise NotImplementedError
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return elements of the local part, by local index: a view where NumPy returns one."""
+        return self.local[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Set elements of the local part, by local index."""
+        self.local[key] = value
+
+    def __len__(self) -> int:
+        """Length of the local part, of its first axis if it has several."""
+        return len(self.local)
+
+    def __bool__(self) -> bool:
+        """Be true, with or without local elements."""
+        return True
+
+    def __repr__(self) -> str:
+        """Show the declaration."""
+        return f"<{type(self).__name__} {self.declaration}>"
+
+
+class Array(Registered, Savable):
     """A registered array: the local part of this process, and the layout.
 
     `local` is another array after each resize. The previous one is then read-only and out of date.
@@ -55,16 +99,10 @@ class Array:
     """
 
     def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
-        self.declaration, self.job = declaration, job
+        super().__init__(declaration, job, absent)
         self.segment: Segment | None = None
         self._layout: Layout | None = None
-        self._absent = absent
         self._earlier: list[ReferenceType[NDArray[Any]]] = []
-
-    @property
-    def name(self) -> str:
-        """Name in the program."""
-        return self.declaration.name
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -131,22 +169,6 @@ class Array:
         """Return the local part, so that functions of NumPy take the array in its place."""
         return np.array(self.local, dtype, copy=copy)
 
-    def __getitem__(self, key: Any) -> Any:
-        """Return elements of the local part, by local index: a view where NumPy returns one."""
-        return self.local[key]
-
-    def __setitem__(self, key: Any, value: ArrayLike) -> None:
-        """Set elements of the local part, by local index."""
-        self.local[key] = value
-
-    def __len__(self) -> int:
-        """Length of the first axis of the local part; the global one is ``shape[0]``."""
-        return len(self.local)
-
-    def __bool__(self) -> bool:
-        """Be true, with or without local elements."""
-        return True
-
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
         """Return the ranks of `app.comm` with the rows before and after those of `rank`.
 
@@ -163,41 +185,6 @@ class Array:
                 f"{self.declaration} is not cut along one axis: it has no neighbours"
             )
         return layout.neighbours(rank)
-
-    def gather(self) -> NDArray[Any] | None:
-        """Collective over app.comm. Return the whole array on rank 0, and None elsewhere.
-
-        Raises
-        ------
-        ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
-            of it yet, or no longer.
-        """
-        return gather(self.as_saved())
-
-    def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
-        """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
-
-        `numpy.load` reads a file of NumPy. In a file of HDF5 each array is a data set with its
-        name, which any program with HDF5 reads. `load` reads either on any number of processes.
-
-        Rank 0 writes the file, and holds no more than 32 MiB of the array at a time beside its
-        local part. The file has its name when it is complete and on disk; an existing one is
-        replaced.
-
-        Parameters
-        ----------
-        path : name of the file on the host of rank 0. With the suffix .h5 or .hdf5 it is one of
-            HDF5, which needs h5py (``pip install 'reshape-mpi[hdf5]'``); no h5py with MPI.
-        more : further arrays, or particles, for the same file of HDF5.
-
-        Raises
-        ------
-        ReshapeError : on every rank: the file cannot be written, h5py is not installed, or HDF5 has
-            no such element type, as for times and for texts other than "S8". There is no part of it
-            then, and an existing file is as it was. Also if this process has no part of the array
-            yet, or no longer.
-        """
-        save([each.as_saved() for each in (self, *more)], path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Collective over app.comm. Read the whole array from a file that `save` has written.
@@ -251,7 +238,3 @@ class Array:
         """Release the memory; any later access raises an error with this reason."""
         if (segment := self.withdraw(why)) is not None:
             segment.discard()
-
-    def __repr__(self) -> str:
-        """Show the declaration."""
-        return f"<Array {self.declaration}>"

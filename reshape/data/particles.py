@@ -23,7 +23,7 @@ from reshape.data.arrays import Processes
 from reshape.data.declarations import Declaration, RaggedCuts, declare, divide
 from reshape.data.ragged import Counts, Fill, PackedRagged, Received
 from reshape.data.segments import Segment
-from reshape.data.whole import Savable, Saved, gather, load, save, stored_length
+from reshape.data.whole import Savable, Saved, load, stored_length
 from reshape.errors import ReshapeError
 
 #: Cells of records: (n,) or (n, divided axes) integers.
@@ -32,7 +32,7 @@ Cells: TypeAlias = Callable[[NDArray[Any]], ArrayLike]
 Order: TypeAlias = NDArray[np.int64] | None
 
 
-class Particles(PackedRagged):
+class Particles(PackedRagged, Savable):
     """Records of this process, which belong to the cells of an array or are divided evenly.
 
     Parameters
@@ -123,24 +123,6 @@ class Particles(PackedRagged):
                 _put_in_order(self.local, order, ordered := np.empty_like(self.local))
             plan.run(comm, ordered, moved)
             self._replace(moved)
-
-    def gather(self) -> NDArray[Any] | None:
-        """Collective over app.comm. Return the records of all ranks on rank 0, and None elsewhere.
-
-        Raises
-        ------
-        ReshapeError : this process has no records yet, or no longer.
-        """
-        return gather(self.as_saved())
-
-    def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
-        """Collective over app.comm. Write all records to a file; see `Array.save`.
-
-        Raises
-        ------
-        ReshapeError : as in `Array.save`.
-        """
-        save([each.as_saved() for each in (self, *more)], path)
 
     def load(self, path: str | os.PathLike[str]) -> None:
         """Collective over app.comm. Take all records from a file; see `Array.load`.

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts
-from reshape.data.arrays import Array, Processes
+from reshape.data.arrays import Array, Processes, Registered
 from reshape.data.declarations import Declaration, RaggedCuts, element_text
 from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
@@ -28,7 +28,7 @@ Received: TypeAlias = Mapping[str, NDArray[Any]]
 Fill: TypeAlias = Callable[[NDArray[Any]], None]
 
 
-class Ragged:
+class Ragged(Registered):
     """Base of sparse matrices and lists of items.
 
     Parameters
@@ -52,7 +52,7 @@ class Ragged:
         entries: Mapping[str, DTypeLike],
         absent: str,
     ) -> None:
-        self.declaration, self.job = declaration, job
+        super().__init__(declaration, job, absent)
         name = declaration.name
         rows = Declaration(f"{name}.counts", "rows", (0,), (0,), "<i8", "C", name)
         self.counts = Array(rows, job, absent)
@@ -62,12 +62,6 @@ class Ragged:
             for part, text in texts.items()
         )
         self.followers: list[str] = []
-        self._absent = absent
-
-    @property
-    def name(self) -> str:
-        """Name it was registered under."""
-        return self.declaration.name
 
     @property
     def parts(self) -> tuple[Array, ...]:
@@ -82,33 +76,12 @@ class Ragged:
         assert isinstance(entries, Cuts)
         return RaggedCuts(rows.offsets, entries.offsets)
 
-    @property
-    def local(self) -> Any:
-        """Data of this process."""
-        raise NotImplementedError
-
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         """Refuse to be an array; NumPy would take the whole of it as one object."""
         raise ReshapeError(
             f"{self.declaration.kind} {self.name!r} is no array of NumPy: use its local part, "
             f"{self.name}.local, which is {type(self.local).__name__}"
         )
-
-    def __getitem__(self, key: Any) -> Any:
-        """Return what the local part has there."""
-        return self.local[key]
-
-    def __setitem__(self, key: Any, value: Any) -> None:
-        """Change the local part."""
-        self.local[key] = value
-
-    def __len__(self) -> int:
-        """Length of the local part."""
-        return len(self.local)
-
-    def __bool__(self) -> bool:
-        """Be true, with or without local data."""
-        return True
 
     def allocate(self, cuts: RaggedCuts) -> None:
         """Give the parts new memory, with any contents.
@@ -166,10 +139,6 @@ class Ragged:
         self._absent = why
         for part in self.parts:
             part.vacate(why)
-
-    def __repr__(self) -> str:
-        """Show the declaration."""
-        return f"<{type(self).__name__} {self.declaration}>"
 
 
 class PackedRagged(Ragged):

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,13 +120,6 @@ class Saved(NamedTuple):
         return contents
 
 
-class Savable(Protocol):
-    """Registered data that a file can hold."""
-
-    def as_saved(self) -> Saved:
-        """Collective over app.comm. Return what is written: the whole of it is one array."""
-
-
 def gather(array: Saved) -> NDArray[Any] | None:
     """Collective over its communicator. Return the whole array on rank 0, and None elsewhere.
 
@@ -173,6 +166,51 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
             number, slab = sent
             arrays[number].send(slab)
     _raise_if(comm, what, why)
+
+
+class Savable:
+    """Registered data that a file can hold."""
+
+    def as_saved(self) -> Saved:
+        """Collective over app.comm. Return what is written: the whole of it is one array."""
+        raise NotImplementedError
+
+    def gather(self) -> NDArray[Any] | None:
+        """Collective over app.comm. Return the whole array on rank 0, and None elsewhere.
+
+        Particles are the records of all ranks, in the order of the ranks.
+
+        Raises
+        ------
+        ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
+            of it yet, or no longer.
+        """
+        return gather(self.as_saved())
+
+    def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
+        """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
+
+        `numpy.load` reads a file of NumPy. In a file of HDF5 each array is a data set with its
+        name, which any program with HDF5 reads. `load` reads either on any number of processes.
+
+        Rank 0 writes the file, and holds no more than 32 MiB of the array at a time beside its
+        local part. The file has its name when it is complete and on disk; an existing one is
+        replaced.
+
+        Parameters
+        ----------
+        path : name of the file on the host of rank 0. With the suffix .h5 or .hdf5 it is one of
+            HDF5, which needs h5py (``pip install 'reshape-mpi[hdf5]'``); no h5py with MPI.
+        more : further arrays, or particles, for the same file of HDF5.
+
+        Raises
+        ------
+        ReshapeError : on every rank: the file cannot be written, h5py is not installed, or HDF5 has
+            no such element type, as for times and for texts other than "S8". There is no part of it
+            then, and an existing file is as it was. Also if this process has no part of the array
+            yet, or no longer.
+        """
+        save([each.as_saved() for each in (self, *more)], path)
 
 
 def _write_npy(file: BinaryIO, arrays: Sequence[Saved]) -> None:
