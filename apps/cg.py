@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.linalg import spsolve
 
 import reshape
-from apps.facts import finite_or_text
+from apps.common import add_topology, conclude
 from redistribution import Cuts
 from reshape.app import Application
 from reshape.data.arrays import Array
@@ -114,19 +114,12 @@ def solve(app: Application, size: int, options: argparse.Namespace) -> bool:
             break
     residual, error = errors(app.comm, x, options)
     verified = residual <= 10 * options.tolerance and error <= TOLERANCE
-    app.report(
-        verified=verified,
-        residual=finite_or_text(residual),
-        max_error=finite_or_text(error),
-        steps=app.state["steps"],
+    steps = app.state["steps"]
+    text = (
+        f"cg: unknowns={size} steps={steps} processors={app.comm.size} "
+        f"residual {residual:.1e} max error {error:.1e}"
     )
-    if app.comm.rank == 0:
-        print(
-            f"cg: unknowns={size} steps={app.state['steps']} processors={app.comm.size} "
-            f"residual {residual:.1e} max error {error:.1e} {'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    return conclude(app, text, verified, residual=residual, max_error=error, steps=steps)
 
 
 def main() -> int:
@@ -137,9 +130,7 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=1000, help="at most (1000)")
     parser.add_argument("--steps-per-iteration", type=int, default=1, help="steps in one (1)")
     parser.add_argument("--tolerance", type=float, default=1e-10, help="of the residual (1e-10)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if min(options.n, options.steps_per_iteration) < 1 or options.iterations < 0:
         parser.error("--n and --steps-per-iteration must be >= 1, --iterations >= 0")

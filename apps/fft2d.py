@@ -17,7 +17,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.facts import finite_or_text
+from apps.common import add_topology, conclude
 from redistribution import Cuts
 from reshape.app import Application
 from reshape.data.arrays import Array
@@ -91,15 +91,11 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
     tolerance = TOLERANCE * (options.iterations + 1)
     verified = all(error <= tolerance for error in errors)
     worst = float(np.max(errors))  # unlike max, it propagates NaN
-    app.report(verified=verified, max_error=finite_or_text(worst))
-    if app.comm.rank == 0:
-        print(
-            f"fft2d: {rows} x {columns} iterations={options.iterations} "
-            f"processors={app.comm.size} max error {worst:.1e} "
-            f"{'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    text = (
+        f"fft2d: {rows} x {columns} iterations={options.iterations} processors={app.comm.size} "
+        f"max error {worst:.1e}"
+    )
+    return conclude(app, text, verified, max_error=worst)
 
 
 def main() -> int:
@@ -108,9 +104,7 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=512, help="rows (512)")
     parser.add_argument("--columns", type=int, help="columns; as many as rows")
     parser.add_argument("--iterations", type=int, default=40, help="transforms (40)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if options.columns is None:
         options.columns = options.n

@@ -15,7 +15,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.facts import finite_or_text
+from apps.common import add_topology, conclude
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -72,14 +72,8 @@ def solve(app: Application, n: int, iterations: int, sweeps: int) -> bool:
             sweep(app.comm, u)
     error = error_of(app.comm, u, iterations * sweeps)
     verified = error <= TOLERANCE
-    app.report(verified=verified, max_error=finite_or_text(error))
-    if app.comm.rank == 0:
-        print(
-            f"jacobi: n={n} iterations={iterations} processors={app.comm.size} "
-            f"max error {error:.1e} {'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    text = f"jacobi: n={n} iterations={iterations} processors={app.comm.size} max error {error:.1e}"
+    return conclude(app, text, verified, max_error=error)
 
 
 def main() -> int:
@@ -88,9 +82,7 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=512, help="points along a side (512)")
     parser.add_argument("--iterations", type=int, default=40, help="iterations (40)")
     parser.add_argument("--sweeps", type=int, default=1, help="sweeps in an iteration (1)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     parser.add_argument(
         "--checkpoint",
         metavar="EVERY",

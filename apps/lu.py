@@ -20,8 +20,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.facts import finite_or_text
-from apps.process_grid import ProcessGrid
+from apps.common import ProcessGrid, add_topology, conclude
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -178,14 +177,11 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
             app.state["reference"] = float(np.maximum(reference, app.state["reference"]))
     worst, reference = app.state["residual"], app.state["reference"]
     verified = bool(worst < MAX_RESIDUAL and worst <= 10 * reference)
-    app.report(verified=verified, residual=finite_or_text(worst))
-    if app.comm.rank == 0:
-        print(
-            f"lu: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
-            f"residual {worst:.2e} (scipy {reference:.2e}) {'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    text = (
+        f"lu: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
+        f"residual {worst:.2e} (scipy {reference:.2e})"
+    )
+    return conclude(app, text, verified, residual=worst)
 
 
 def main() -> int:
@@ -195,9 +191,7 @@ def main() -> int:
     parser.add_argument("--block", type=int, default=64, help="block size (64)")
     parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
     parser.add_argument("--repeat", type=int, default=1, help="matrices to factor (1)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
         parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")

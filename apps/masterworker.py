@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mpi4py import MPI
 
 import reshape
-from apps.facts import finite_or_text
+from apps.common import add_topology, conclude
 from redistribution.rows import deal
 from reshape.app import Application
 from reshape.data.ragged import Items
@@ -103,14 +103,8 @@ def solve(app: Application, count: int, batch: int) -> bool:
         if rebalance(app.comm, tasks) == 0:
             break
     verified, error = verify(app.comm, results, count)
-    app.report(verified=verified, max_error=finite_or_text(error))
-    if app.comm.rank == 0:
-        print(
-            f"masterworker: tasks={count} processors={app.comm.size} max error {error:.1e} "
-            f"{'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    text = f"masterworker: tasks={count} processors={app.comm.size} max error {error:.1e}"
+    return conclude(app, text, verified, max_error=error)
 
 
 def main() -> int:
@@ -118,9 +112,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m apps.masterworker", description=__doc__)
     parser.add_argument("--tasks", type=int, default=1000, help="tasks (1000)")
     parser.add_argument("--batch", type=int, default=8, help="tasks in an iteration (8)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if options.tasks < 0 or options.batch < 1:
         parser.error("--tasks must be >= 0, --batch >= 1")

@@ -18,8 +18,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.facts import finite_or_text
-from apps.process_grid import ProcessGrid
+from apps.common import ProcessGrid, add_topology, conclude
 from reshape.app import Application
 from reshape.data.arrays import Array
 
@@ -86,14 +85,11 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
             app.state["error"] = max(app.state["error"], error_of(app.comm, c, seed))
     error = app.state["error"]
     verified = bool(error <= TOLERANCE)
-    app.report(verified=verified, max_error=finite_or_text(error))
-    if app.comm.rank == 0:
-        print(
-            f"matmul: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
-            f"max error {error:.1e} {'verified' if verified else 'WRONG'}",
-            flush=True,
-        )
-    return verified
+    text = (
+        f"matmul: n={n} block={block} repeat={options.repeat} processors={app.comm.size} "
+        f"max error {error:.1e}"
+    )
+    return conclude(app, text, verified, max_error=error)
 
 
 def main() -> int:
@@ -103,9 +99,7 @@ def main() -> int:
     parser.add_argument("--block", type=int, default=64, help="block size (64)")
     parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
     parser.add_argument("--repeat", type=int, default=1, help="products to compute (1)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
         parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import reshape
+from apps.common import add_topology, conclude
 from reshape.app import Application
 from reshape.data.arrays import Array
 from reshape.speedup import Model, Prio, parse
@@ -72,9 +73,7 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         "--speedup", type=_model, help="another speedup model, for example amdahl:serial=0.1"
     )
     parser.add_argument("--mib", type=int, default=8, help="MiB of registered data (8)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args(words)
     if options.iterations < 0 or options.seconds < 0 or options.mib < 0:
         parser.error("--iterations, --seconds and --mib must be >= 0")
@@ -100,13 +99,8 @@ def main() -> int:
     options = arguments()
     with reshape.application(topology=options.topology) as app:
         verified = run(app, options)
-        app.report(verified=verified, mib=options.mib)
-        if app.comm.rank == 0:
-            print(
-                f"synthetic: iterations={options.iterations} processors={app.comm.size} "
-                f"{options.mib} MiB {'verified' if verified else 'WRONG'}",
-                flush=True,
-            )
+        text = f"synthetic: iterations={options.iterations} processors={app.comm.size}"
+        conclude(app, f"{text} {options.mib} MiB", verified, mib=options.mib)
     return 0 if verified else 1
 
 

@@ -19,6 +19,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
+from apps.common import add_topology, conclude
 from reshape.app import Application
 
 CHUNK = 8192  # elements of float64
@@ -67,9 +68,7 @@ def main() -> int:
     parser.add_argument("--mib", type=int, default=96, help="MiB of each of the three arrays (96)")
     parser.add_argument("--iterations", type=int, default=20, help="iterations (20)")
     parser.add_argument("--sweeps", type=int, default=10, help="triads in an iteration (10)")
-    parser.add_argument(
-        "--topology", help="valid sizes of the job (default: those of its submission)"
-    )
+    add_topology(parser)
     options = parser.parse_args()
     if options.mib < 1 or options.sweeps < 1 or options.iterations < 0:
         parser.error("--mib and --sweeps must be >= 1, and --iterations >= 0")
@@ -77,14 +76,11 @@ def main() -> int:
         verified = run(app, options)
         busy_s = app.state["busy_s"]
         rate = app.state["bytes"] / busy_s / 1e6 if busy_s else 0.0
-        app.report(verified=verified, mb_per_s=rate, busy_s=busy_s)
-        if app.comm.rank == 0:
-            print(
-                f"triad: {options.mib} MiB iterations={options.iterations} "
-                f"processors={app.comm.size} {rate:.0f} MB/s a process "
-                f"{'verified' if verified else 'WRONG'}",
-                flush=True,
-            )
+        text = (
+            f"triad: {options.mib} MiB iterations={options.iterations} "
+            f"processors={app.comm.size} {rate:.0f} MB/s a process"
+        )
+        conclude(app, text, verified, mb_per_s=rate, busy_s=busy_s)
     return 0 if verified else 1
 
 

@@ -1,11 +1,38 @@
-"""The 2-D process grid of a block-cyclic array, with communicators along its rows and columns."""
+"""What several applications share: the end of a run, and the process grid of matrices."""
 
 from __future__ import annotations
+
+import argparse
+from math import isfinite
 
 from mpi4py import MPI
 
 from redistribution import BlockCyclic
+from reshape.app import Application
 from reshape.data.arrays import Array
+
+
+def add_topology(parser: argparse.ArgumentParser) -> None:
+    """Add the option --topology."""
+    parser.add_argument(
+        "--topology", help="valid sizes of the job (default: those of its submission)"
+    )
+
+
+def conclude(app: Application, text: str, verified: bool, **facts: float) -> bool:
+    """Report the facts of a result, and print a line with a text on rank 0.
+
+    Facts that are not finite are reported as texts.
+
+    Returns
+    -------
+    whether the result is verified.
+    """
+    texts = {name: value if isfinite(value) else str(value) for name, value in facts.items()}
+    app.report(verified=verified, **texts)
+    if app.comm.rank == 0:
+        print(f"{text} {'verified' if verified else 'WRONG'}", flush=True)
+    return verified
 
 
 class ProcessGrid:
