@@ -401,10 +401,7 @@ class Registrations:
         if self._saved is not None:
             segment = self._saved.segment_of(job.memory, declaration, layout)
         else:
-            shape = layout.local_shape(job.comm.rank)
-            segment = segments.create(
-                job.memory, array.name, shape, declaration.element_type, declaration.order
-            )
+            segment = segments.create(job.memory, declaration, layout)
         array.place(layout, segment)
 
     def _restart(self, folder: Path) -> None:

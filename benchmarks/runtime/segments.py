@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 
 from reshape.data import segments
+from reshape.data.declarations import declare
 from reshape.doctor.checks import check_pages
 
 
@@ -30,13 +31,13 @@ def main() -> None:
     options = parser.parse_args()
     size = options.mib << 20
     source = np.ones(size, np.uint8)
+    declaration = declare("A", "replicated", (size,), (), "u1", "C")
     times: dict[str, list[float]] = {"create": [], "copy": [], "discard": []}
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="benchmark-") as folder:
         for epoch in range(options.repeats):
             began = time.perf_counter()
-            segment = segments.create(
-                segments.RankMemory(Path(folder), epoch, 0), "A", (size,), "u1", "C"
-            )
+            memory = segments.RankMemory(Path(folder), epoch, 0)
+            segment = segments.create(memory, declaration, declaration.layout(1))
             created = time.perf_counter()
             np.copyto(segment.array, source)
             copied = time.perf_counter()

@@ -403,10 +403,7 @@ class SavedCheckpoint:
         ReshapeError, OSError : a file cannot be read.
         MemoryError : there is no memory for it.
         """
-        shape = layout.local_shape(memory.rank)
-        segment = segments.create(
-            memory, declaration.name, shape, declaration.element_type, declaration.order
-        )
+        segment = segments.create(memory, declaration, layout)
         source = saved_layout(declaration, self.manifest.size, self.manifest.cuts)
         plan = Plan(source, layout)
         plan.gather(memory.rank, lambda process: self._part(declaration, process), segment.array)

@@ -94,8 +94,7 @@ class Ragged(Registered):
         for part in self.parts:
             part.vacate(self._absent)  # first, for the new file has the old one's name
             layout = part.declaration.layout(size, {self.name: cuts})
-            shape = layout.local_shape(memory.rank)
-            part.place(layout, self.job.spares.segment(memory, part.name, shape, part.dtype, "C"))
+            part.place(layout, self.job.spares.segment(memory, part.declaration, layout))
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each of `size` processes, given the entries of all rows."""

@@ -21,8 +21,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
+from redistribution import Layout
 from redistribution.layout import MemoryOrder
 from reshape.data import mapped_files
+from reshape.data.declarations import Declaration
 from reshape.data.mapped_files import Mapping
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, remove_file
@@ -105,28 +107,22 @@ class Segment:
             self.path = path
 
 
-def create(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
-) -> Segment:
-    """Allocate the local part of an array, all zeros.
+def create(memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
+    """Allocate the local part that a rank has of an array in a layout, all zeros.
 
     If the folder has no room, the memory is private, and a process logs that once: the job can run
     and resize, but it cannot restart after a failed resize.
-
-    Parameters
-    ----------
-    name : name of the array.
-    shape, dtype, order : of the local part.
 
     Raises
     ------
     ReshapeError : the folder belongs to another user, or is open to other users.
     MemoryError : there is no private memory either.
     """
-    folder, size = memory.folder, bytes_of(shape, dtype)
+    form = _form(memory, declaration, layout)
+    folder, size = memory.folder, bytes_of(*form[:2])
     if folder is None or size == 0:
-        return Segment(np.zeros(shape, dtype, order), None)
-    file = memory.file_name(name)
+        return Segment(np.zeros(*form), None)
+    file = memory.file_name(declaration.name)
     try:
         with open_folder(folder, create=True) as directory:
             remove_file(directory, file)
@@ -137,24 +133,30 @@ def create(
                 raise
     except OSError as error:
         _warn_once(folder, error.strerror or str(error))
-        return Segment(np.zeros(shape, dtype, order), None)
-    return Segment(mapping.array(shape, dtype, order), folder / file, mapping)
+        return Segment(np.zeros(*form), None)
+    return Segment(mapping.array(*form), folder / file, mapping)
 
 
-def reopen(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
-) -> Segment:
+def _form(
+    memory: RankMemory, declaration: Declaration, layout: Layout
+) -> tuple[tuple[int, ...], np.dtype[Any], MemoryOrder]:
+    """Shape, element type and memory order of a local part."""
+    return layout.local_shape(memory.rank), declaration.element_type, declaration.order
+
+
+def reopen(memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
     """Map the local part that a process of an earlier run has left; parameters as of `create`.
 
     Raises
     ------
     ReshapeError : the file does not exist, is too short, or belongs to another user.
     """
-    size = bytes_of(shape, dtype)
+    form, file = _form(memory, declaration, layout), memory.file_name(declaration.name)
+    size = bytes_of(*form[:2])
     if memory.folder is None or size == 0:
-        return Segment(np.zeros(shape, dtype, order), None)
+        return Segment(np.zeros(*form), None)
     try:
-        descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDWR)
+        descriptor = _open_checked(memory.folder, file, size, os.O_RDWR)
     except (ReshapeError, OSError) as error:
         raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
     try:
@@ -162,13 +164,10 @@ def reopen(
     finally:
         os.close(descriptor)
     mapped_files.populate(mapping)
-    array = mapping.array(shape, dtype, order)
-    return Segment(array, memory.folder / memory.file_name(name), mapping)
+    return Segment(mapping.array(*form), memory.folder / file, mapping)
 
 
-def view(
-    memory: RankMemory, name: str, shape: tuple[int, ...], dtype: DTypeLike, order: MemoryOrder
-) -> NDArray[Any]:
+def view(memory: RankMemory, declaration: Declaration, layout: Layout) -> NDArray[Any]:
     """Map the local part of another process for reading; parameters as of `create`.
 
     Raises
@@ -176,15 +175,17 @@ def view(
     ReshapeError : the file does not exist, is too short, or belongs to another user.
     OSError : it cannot be mapped.
     """
-    size = bytes_of(shape, dtype)
+    form = _form(memory, declaration, layout)
+    size = bytes_of(*form[:2])
     if memory.folder is None or size == 0:
-        return np.zeros(shape, dtype, order)
-    descriptor = _open_checked(memory.folder, memory.file_name(name), size, os.O_RDONLY)
+        return np.zeros(*form)
+    file = memory.file_name(declaration.name)
+    descriptor = _open_checked(memory.folder, file, size, os.O_RDONLY)
     try:
         mapping = mapped_files.map_file(descriptor, size, writable=False)
     finally:
         os.close(descriptor)
-    return mapping.array(shape, dtype, order)  # the array keeps the mapping alive
+    return mapping.array(*form)  # the array keeps the mapping alive
 
 
 def prepare(folder: Path, size: int) -> Segment:

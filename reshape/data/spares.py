@@ -27,10 +27,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
 
-from numpy.typing import DTypeLike
-
-from redistribution.layout import MemoryOrder
+from redistribution import Layout
 from reshape.data import segments
+from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
@@ -109,31 +108,26 @@ class Spares:
 
     # ------------------------------------------------------------ in a resize
 
-    def segment(
-        self,
-        memory: RankMemory,
-        name: str,
-        shape: tuple[int, ...],
-        dtype: DTypeLike,
-        order: MemoryOrder,
-    ) -> Segment:
+    def segment(self, memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
         """Return memory for the new local part of an array, with any contents.
 
         It is spare memory if there is any that fits, else new memory, with the errors of
         `reshape.data.segments.create`.
         """
         self.wait()
+        shape, dtype = layout.local_shape(memory.rank), declaration.element_type
         size = bytes_of(shape, dtype)
         fits = [s for s in self._spares if _fits(s, size) and _is_free(s)]
         for spare in sorted(fits, key=_SIZE):
             self._spares.remove(spare)
             assert memory.folder is not None
             assert spare.mapping is not None
-            path = memory.folder / memory.file_name(name)
+            path = memory.folder / memory.file_name(declaration.name)
             if _give_name(spare, path):
-                return Segment(spare.mapping.array(shape, dtype, order), path, spare.mapping)
+                array = spare.mapping.array(shape, dtype, declaration.order)
+                return Segment(array, path, spare.mapping)
             spare.discard()
-        return segments.create(memory, name, shape, dtype, order)
+        return segments.create(memory, declaration, layout)
 
     def keep(self, segment: Segment) -> None:
         """Keep a segment that holds no data any more, until the end of the resize at least."""

@@ -68,17 +68,14 @@ def map_sources(job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan) 
     ------
     OSError, ReshapeError : a segment cannot be mapped.
     """
-    declaration, sources = array.declaration, Sources()
+    sources = Sources()
     for transfer in plan.incoming(comm.rank):
         process = plan.source_process[transfer.peer]
         if transfer.peer == comm.rank and array.segment is not None:
             sources[process] = array.segment.array
         elif plan.is_near(comm.rank, transfer.peer):
             memory = RankMemory(job.folder, job.epoch, process)
-            shape = plan.source.local_shape(process)
-            sources[process] = segments.view(
-                memory, array.name, shape, declaration.element_type, declaration.order
-            )
+            sources[process] = segments.view(memory, array.declaration, plan.source)
     return sources
 
 
@@ -215,11 +212,7 @@ def new_segment(
     job: JobContext, declaration: Declaration, layout: Layout, epoch: int, process: int
 ) -> Segment:
     """Allocate the local part of an array that `process` has in `layout`."""
-    memory = RankMemory(job.folder, epoch, process)
-    shape = layout.local_shape(process)
-    return job.spares.segment(
-        memory, declaration.name, shape, declaration.element_type, declaration.order
-    )
+    return job.spares.segment(RankMemory(job.folder, epoch, process), declaration, layout)
 
 
 def run(comm: MPI.Intracomm, move: Move) -> None:

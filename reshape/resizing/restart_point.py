@@ -186,10 +186,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         ------
         ReshapeError : the file does not exist, has another length, or belongs to another user.
         """
-        shape = layout.local_shape(memory.rank)
-        return segments.reopen(
-            memory, declaration.name, shape, declaration.element_type, declaration.order
-        )
+        return segments.reopen(memory, declaration, layout)
 
     @staticmethod
     def remove(folder: Path) -> None:

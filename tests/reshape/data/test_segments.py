@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local_parts import part
 
 from redistribution.layout import MemoryOrder
 from reshape.data import segments
@@ -45,15 +46,16 @@ def folder() -> Iterator[Path]:
 def test_contents_outlive_the_process(folder: Path, order: MemoryOrder, dtype: str) -> None:
     code = (
         "import os, signal, numpy as np; from pathlib import Path;"
-        "from reshape.data import segments;"
+        "from reshape.data import segments; from reshape.data.declarations import declare;"
         f"memory = segments.RankMemory(Path({str(folder)!r}), 2, 5);"
-        f"s = segments.create(memory, 'A', (7, 3), {dtype!r}, {order!r});"
+        f"A = declare('A', 'replicated', (7, 3), (), {dtype!r}, {order!r});"
+        "s = segments.create(memory, A, A.layout(6));"
         "assert not s.array.any(); s.array[...] = np.arange(21).reshape(7, 3);"
         "os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], check=False, timeout=60)
     assert done.returncode == -9
-    again = segments.reopen(RankMemory(folder, 2, 5), "A", (7, 3), dtype, order)
+    again = segments.reopen(RankMemory(folder, 2, 5), *part("A", (7, 3), dtype, order))
     assert np.array_equal(again.array, np.arange(21).reshape(7, 3).astype(dtype))
     assert again.array.flags.f_contiguous == (order == "F")
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -61,15 +63,15 @@ def test_contents_outlive_the_process(folder: Path, order: MemoryOrder, dtype: s
 
 
 def test_a_new_segment_is_zero_even_if_its_file_exists(folder: Path) -> None:
-    old = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
+    old = segments.create(RankMemory(folder, 1, 0), *part("A", (4,), float))
     old.array[:] = 7
-    new = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
+    new = segments.create(RankMemory(folder, 1, 0), *part("A", (4,), float))
     assert not new.array.any()
     assert (old.array == 7).all()
 
 
 def test_a_discarded_segment_is_read_only(folder: Path) -> None:
-    segment = segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
+    segment = segments.create(RankMemory(folder, 1, 0), *part("A", (4,), float))
     segment.array[:] = 7
     segment.discard()
     assert list(folder.iterdir()) == []
@@ -79,10 +81,13 @@ def test_a_discarded_segment_is_read_only(folder: Path) -> None:
 
 
 def test_an_array_without_elements_has_no_file(folder: Path) -> None:
-    segment = segments.create(RankMemory(folder, 1, 0), "A", (0, 9), float, "C")
+    segment = segments.create(RankMemory(folder, 1, 0), *part("A", (0, 9), float))
     assert segment.outlives
     assert segment.array.shape == (0, 9)
-    assert segments.reopen(RankMemory(folder, 1, 0), "A", (0, 9), float, "C").array.shape == (0, 9)
+    assert segments.reopen(RankMemory(folder, 1, 0), *part("A", (0, 9), float)).array.shape == (
+        0,
+        9,
+    )
 
 
 def test_a_segment_larger_than_the_file_system_is_private(folder: Path) -> None:
@@ -90,7 +95,7 @@ def test_a_segment_larger_than_the_file_system_is_private(folder: Path) -> None:
     whole = os.statvfs("/dev/shm")
     elements = whole.f_blocks * whole.f_frsize // 8
     try:
-        segment = segments.create(RankMemory(folder, 0, 0), "A", (elements + 1,), "i8", "C")
+        segment = segments.create(RankMemory(folder, 0, 0), *part("A", (elements + 1,), "i8"))
     except MemoryError:
         pass  # private memory is too small as well
     else:
@@ -110,11 +115,11 @@ def test_free_space_is_checked_before_allocation(
 
     monkeypatch.setattr(os, "posix_fallocate", recorded)
     free = os.statvfs("/dev/shm")
-    segments.create(RankMemory(folder, 0, 0), "A", (8,), "i1", "C")
+    segments.create(RankMemory(folder, 0, 0), *part("A", (8,), "i1"))
     assert allocated == [8]
     with suppress(MemoryError):
         shape = (free.f_blocks * free.f_frsize + 8,)
-        segments.create(RankMemory(folder, 0, 0), "B", shape, "i1", "C")
+        segments.create(RankMemory(folder, 0, 0), *part("B", shape, "i1"))
     assert allocated == [8]
 
 
@@ -126,7 +131,7 @@ def test_private_memory_is_used_if_the_file_system_is_full(
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     for name in "AB":
-        segment = segments.create(RankMemory(folder, 1, 0), name, (4,), float, "C")
+        segment = segments.create(RankMemory(folder, 1, 0), *part(name, (4,), float))
         assert segment.array.shape == (4,)
         assert not segment.outlives
     assert [r.getMessage() for r in caplog.records] == [
@@ -139,15 +144,17 @@ def test_private_memory_is_used_if_the_file_system_is_full(
 def test_a_segment_that_does_not_fit_cannot_be_reopened(
     folder: Path, shape: tuple[int], state: str
 ) -> None:
-    segments.create(RankMemory(folder, 1, 0), "A", (4,), float, "C")
+    segments.create(RankMemory(folder, 1, 0), *part("A", (4,), float))
     epoch = 1 if shape == (5,) else 2
     with pytest.raises(ReshapeError, match=rf"A\.e{epoch}\.r0 {state}.*submit the job again"):
-        segments.reopen(RankMemory(folder, epoch, 0), "A", shape, float, "C")
+        segments.reopen(RankMemory(folder, epoch, 0), *part("A", shape, float))
 
 
 def test_sweep_keeps_one_epoch_and_other_files(folder: Path) -> None:
     for epoch in (1, 2, 12):
-        segments.create(RankMemory(folder, epoch, 0), "A-e2.r1".replace(".", "_"), (4,), float, "C")
+        segments.create(
+            RankMemory(folder, epoch, 0), *part("A-e2.r1".replace(".", "_"), (4,), float)
+        )
     (folder / "notes.txt").touch()
     segments.sweep(folder, keep_epoch=2)
     assert sorted(p.name for p in folder.iterdir()) == ["A-e2_r1.e2.r0", "notes.txt"]
@@ -157,7 +164,7 @@ def test_ranks_with_segments_are_those_with_data(folder: Path) -> None:
     with pytest.raises(FileNotFoundError):
         segments.ranks_with_segments(folder / "none")
     for rank, shape in ((0, (4,)), (3, (1,)), (5, (0,))):
-        segments.create(RankMemory(folder, 2, rank), "A", shape, float, "C")
+        segments.create(RankMemory(folder, 2, rank), *part("A", shape, float))
     (folder / f"A.e1.r4{segments.SPARE}").touch(0o600)
     (folder / "notes.txt").touch()
     assert segments.ranks_with_segments(folder) == {0, 3}

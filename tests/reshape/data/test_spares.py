@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from local_parts import part
 
 from reshape.data import segments, spares
 from reshape.data.segments import RankMemory, Segment
@@ -38,12 +39,12 @@ def _remove(path: Path) -> None:
 
 def local_part(folder: Path, epoch: int, mib: int, name: str = "A") -> Segment:
     """Data of one rank."""
-    return segments.create(RankMemory(folder, epoch, 0), name, (mib * MIB,), "u1", "C")
+    return segments.create(RankMemory(folder, epoch, 0), *part(name, (mib * MIB,), "u1"))
 
 
 def resize(memory: Spares, folder: Path, old: Segment | None, epoch: int, mib: int) -> Segment:
     """Replace a local part as a resize does."""
-    new = memory.segment(RankMemory(folder, epoch, 0), "A", (mib * MIB,), "u1", "C")
+    new = memory.segment(RankMemory(folder, epoch, 0), *part("A", (mib * MIB,), "u1"))
     new.array[...] = epoch % 256
     if old is not None:
         memory.keep(old)
@@ -71,7 +72,7 @@ def test_the_memory_of_a_replaced_segment_serves_the_next_resize(folder: Path) -
     third = resize(memory, folder, second, 2, 4)
     assert inode(folder, "A.e2.r0") == before
     assert sorted(os.listdir(folder)) == ["2.A.e1.r0.spare", "A.e2.r0"]
-    view = segments.view(RankMemory(folder, 2, 0), "A", (4 * MIB,), "u1", "C")
+    view = segments.view(RankMemory(folder, 2, 0), *part("A", (4 * MIB,), "u1"))
     assert (view == 2).all()
     assert memory.nbytes == 2 * MIB
     memory.close()
@@ -85,11 +86,11 @@ def test_segments_of_one_array_epoch_and_rank_are_kept_side_by_side(folder: Path
     for mib in (4, 2):
         memory.keep(local_part(folder, 0, mib))
     first, second = (
-        memory.segment(RankMemory(folder, 1, 0), name, (2 * MIB,), "u1", "C") for name in "AB"
+        memory.segment(RankMemory(folder, 1, 0), *part(name, (2 * MIB,), "u1")) for name in "AB"
     )
     first.array[...], second.array[...] = 1, 2
     for name, value in (("A", 1), ("B", 2)):
-        view = segments.view(RankMemory(folder, 1, 0), name, (2 * MIB,), "u1", "C")
+        view = segments.view(RankMemory(folder, 1, 0), *part(name, (2 * MIB,), "u1"))
         assert (view == value).all()
     assert sorted(os.listdir(folder)) == ["A.e1.r0", "B.e1.r0"]
     memory.close()
@@ -120,7 +121,7 @@ def test_expected_memory_is_prepared_without_a_name(folder: Path) -> None:
     new = resize(memory, folder, None, 1, 3)
     assert memory.nbytes == 0
     assert os.listdir(folder) == ["A.e1.r0"]
-    assert (segments.view(RankMemory(folder, 1, 0), "A", (3 * MIB,), "u1", "C") == 1).all()
+    assert (segments.view(RankMemory(folder, 1, 0), *part("A", (3 * MIB,), "u1")) == 1).all()
     new.discard()
 
 
@@ -159,7 +160,7 @@ def test_no_spare_memory_with_a_limit_of_zero(folder: Path) -> None:
 def test_private_memory_is_not_kept() -> None:
     memory = Spares()
     memory.expect([2 * MIB], [])
-    old = segments.create(RankMemory(None, 0, 0), "A", (MIB,), "u1", "C")
+    old = segments.create(RankMemory(None, 0, 0), *part("A", (MIB,), "u1"))
     memory.keep(old)
     memory.settle([])
     assert memory.nbytes == 0

@@ -33,7 +33,7 @@ def test_a_stream_continues_where_its_state_was_packed(draws: list, begun: int) 
     """Rows that have drawn nothing begin later."""
     declaration = declare_streams("a", 5, declare("b", "rows", (3,), (0,), "f8", "C"))
     layout, memory = declaration.layout(1), RankMemory(None, 0, 0)
-    segment = segments.create(memory, "a", layout.local_shape(0), np.uint64, "C")
+    segment = segments.create(memory, declaration, layout)
     states = StreamStates(declaration, SimpleNamespace(comm=SimpleNamespace(rank=0)))
     states.place(layout, segment)
     expected = [

@@ -11,6 +11,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
+from local_parts import part
 
 from reshape.data import segments
 from reshape.data.segments import RankMemory
@@ -44,11 +45,11 @@ def as_other_user(statement: str) -> None:
 def check_refused(folder: Path, why: str) -> None:
     memory = RankMemory(folder, 1, 0)
     with pytest.raises(ReshapeError, match=why):
-        segments.create(memory, "A", (4,), "f8", "C")
+        segments.create(memory, *part("A", (4,), "f8"))
     with pytest.raises(ReshapeError, match=why):
-        segments.reopen(memory, "A", (4,), "f8", "C")
+        segments.reopen(memory, *part("A", (4,), "f8"))
     with pytest.raises(ReshapeError, match=why):
-        segments.view(memory, "A", (4,), "f8", "C")
+        segments.view(memory, *part("A", (4,), "f8"))
     with pytest.raises(ReshapeError, match=why):
         POINT.write(folder)
     with pytest.raises(ReshapeError, match=why):
@@ -128,7 +129,7 @@ def test_files_of_another_user_are_refused(folder: Path) -> None:
     with pytest.raises(ReshapeError, match=f"{RESTART_FILE} belongs to user {OTHER_USER}"):
         RestartPoint.read(folder)
     with pytest.raises(ReshapeError, match=rf"A\.e1\.r0 belongs to user {OTHER_USER}"):
-        segments.reopen(RankMemory(folder, 1, 0), "A", (4,), "f8", "C")
+        segments.reopen(RankMemory(folder, 1, 0), *part("A", (4,), "f8"))
 
 
 def test_files_that_are_links_or_pipes_are_refused(folder: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from local_parts import part
 from mpi4py import MPI
 
 from redistribution.layout import MemoryOrder
@@ -45,7 +46,7 @@ def test_all_ranks_agree_which_of_them_share_memory(
         array = job.arrays["a"] = Array(declare("a", "rows", (4,), (0,), "f8", "C"), job)
         private = case == "private memory" and comm.rank == 1
         memory = RankMemory(None if private else folder, 5, comm.rank)
-        segment = segments.create(memory, "a", (2,), "f8", "C")
+        segment = segments.create(memory, *part("a", (2,), "f8"))
         array.place(array.declaration.layout(2), segment)
     found = hosts_of_ranks(job, comm, comm.rank < 2)
     assert comm.allgather(found) == [hosts] * 3
@@ -53,8 +54,8 @@ def test_all_ranks_agree_which_of_them_share_memory(
 
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_a_view_of_a_segment_is_read_only_and_current(tmp_path: Path, order: MemoryOrder) -> None:
-    own = segments.create(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
-    view = segments.view(RankMemory(tmp_path, 1, 0), "a", (3, 4), "f8", order)
+    own = segments.create(RankMemory(tmp_path, 1, 0), *part("a", (3, 4), "f8", order))
+    view = segments.view(RankMemory(tmp_path, 1, 0), *part("a", (3, 4), "f8", order))
     own.array[...] = np.arange(12.0).reshape(3, 4)
     assert np.array_equal(view, own.array)
     assert view.flags.f_contiguous == (order == "F")
@@ -65,9 +66,9 @@ def test_a_view_of_a_segment_is_read_only_and_current(tmp_path: Path, order: Mem
 
 
 def test_a_view_of_a_missing_segment_is_refused(tmp_path: Path) -> None:
-    segments.create(RankMemory(tmp_path, 1, 0), "a", (4,), "f8", "C")
+    segments.create(RankMemory(tmp_path, 1, 0), *part("a", (4,), "f8"))
     with pytest.raises(ReshapeError, match=r"a\.e1\.r0 has 32 bytes, expected 40"):
-        segments.view(RankMemory(tmp_path, 1, 0), "a", (5,), "f8", "C")
+        segments.view(RankMemory(tmp_path, 1, 0), *part("a", (5,), "f8"))
     with pytest.raises(ReshapeError, match=r"a\.e2\.r0 is missing"):
-        segments.view(RankMemory(tmp_path, 2, 0), "a", (4,), "f8", "C")
-    assert segments.view(RankMemory(tmp_path, 9, 9), "a", (0, 3), "f8", "C").shape == (0, 3)
+        segments.view(RankMemory(tmp_path, 2, 0), *part("a", (4,), "f8"))
+    assert segments.view(RankMemory(tmp_path, 9, 9), *part("a", (0, 3), "f8")).shape == (0, 3)
