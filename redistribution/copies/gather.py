@@ -7,7 +7,7 @@ each element of its part once, from the source array that holds it. Needs no MPI
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +20,8 @@ from redistribution.tuning import tuning
 Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
 
 
-class PreparedGather(NamedTuple):
-    """The copies of a gather, and the arrays that they were prepared for."""
-
-    target: KeptArrays
-    sources: KeptArrays
-    copies: list[Callable[[], None]]
+#: The target and source arrays of a gather, and the copies that were prepared for them.
+PreparedGather: TypeAlias = tuple[KeptArrays, list[Callable[[], None]]]
 
 
 def gather(
@@ -51,21 +47,21 @@ def gather(
     ------
     ValueError : as in `redistribution.Plan.gather`.
     """
-    if last is not None and not last.target.match(b):
-        last = None
     if last is None:
         _check_target(routes, process, b)
     find = sources if callable(sources) else sources.__getitem__
     transfers = routes.incoming(routes.target_ranks[process])
     arrays = [find(routes.source_process[transfer.peer]) for transfer in transfers]
-    if last is not None and last.sources.match(*arrays):
-        for copy in last.copies:
-            copy()
-        return last
+    if last is not None:
+        if last[0].match(b, *arrays):
+            for copy in last[1]:
+                copy()
+            return last
+        _check_target(routes, process, b)
     if routes.keeps(routes.target_ranks[process]) and all(is_same_memory(a, b) for a in arrays):
         return None
-    prepared = PreparedGather(KeptArrays(b), KeptArrays(*arrays), [])
-    is_small = prepared.target.nbytes + prepared.sources.nbytes <= tuning.kept_gather_bytes
+    kept, prepared = KeptArrays(b, *arrays), list[Callable[[], None]]()
+    is_small = kept.nbytes <= tuning.kept_gather_bytes
     target = array_region(b, "target")
     copies = []
     for transfer, a in zip(transfers, arrays, strict=True):
@@ -74,8 +70,8 @@ def gather(
     for copy in bind(b.dtype.itemsize, *copies):
         copy()
         if is_small:
-            prepared.copies.append(copy)
-    return prepared if is_small else None
+            prepared.append(copy)
+    return (kept, prepared) if is_small else None
 
 
 def _check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:
