@@ -1,43 +1,47 @@
-"""The checks of `reshape doctor`: each tries one thing and states the consequence.
+"""The checks of this machine, and of a service directory (`reshape doctor --dir`).
 
-No check draws conclusions from version numbers.
+Each tries one thing and states the consequence. No check draws conclusions from version numbers.
+Besides its files, a service needs room, open files, its listener, and ports of MPI.
 """
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import platform
+import pwd
 import re
 import resource
+import socket
+import stat
 import subprocess
 import sys
-import tempfile
 import uuid
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 import msgspec
+import psutil
 
 from redistribution.copies import kernel
 from reshape.data.mapped_files import HUGE_PAGE, new_memory
-from reshape.doctor.launcher import Launcher
-from reshape.errors import ReshapeError
+from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.files import cgroup
+from reshape.files.private_folder import own_folder
 from reshape.user_modules import hiding
+from reshape.wire.access import AccessFile, key_fault, read_private
+from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
 _SCARCE_FILES = 4096
 _READER = "import sys; sys.stdout.write(open(sys.argv[1], 'rb').read(16).hex())"
 _READER_LIMIT_S = 10
-_SAME_MPI = (
-    "install both from one place, as 'pip install mpich mpi4py', or build mpi4py with the mpicc "
-    "beside this mpiexec"
-)
 _PACKAGES = ("redistribution", "reshape", "scheduler", "simulator", "apps")
 _COMPILER = "install a C compiler (cc, or name it in CC), then install reshape again with pip"
-_OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich)"
 
 Status = Literal["ok", "note", "fault", "skipped"]
 
@@ -61,7 +65,7 @@ class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
     seconds: float = 0.0
 
 
-# Checks of the machine, which need no MPI.
+# ---------------------------------------------------------------- the machine
 
 
 def check_python() -> Check:
@@ -179,76 +183,290 @@ def _on_huge_pages(path: Path) -> bool:
     return mapped is not None and int(mapped[1]) > 0
 
 
-# Checks of the MPI installation; all but the first one start worlds.
+# ---------------------------------------------------------------- a service directory
+
+#: Files that hold a secret, if they exist.
+SECRETS = ("secret", "journal.db", "journal.db-wal", "journal.db-shm", "journal.mark")
+#: Files with names that were drawn once.
+NAMES = ("memory-folder", "socket-folder")
+#: Files that a disk without room may have left empty.
+NEVER_EMPTY = ("secret", *NAMES, "journal.mark")
+#: Free space below which submissions are refused, and below which they soon may be; bytes.
+_NEEDED_BYTES, _SCARCE_ROOM = 1 << 20, 1 << 28
+#: Free ports that a few MPI jobs need.
+_FEW_PORTS = 100
+#: Share of the open files above which a service is about to run out.
+_MANY = 0.9
+_CONNECT_S = 3.0
+#: Variables that bound the ports on which MPICH and hydra listen.
+_RANGES = ("MPICH_PORT_RANGE", "MPIR_CVAR_CH3_PORT_RANGE", "MPIEXEC_PORT_RANGE", "HYDRA_PORT_RANGE")
+_EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
-def check_mpiexec(launcher: Launcher) -> Check:
-    """Look for the mpiexec."""
+def check_service_directory(directory: Path) -> list[Check]:
+    """Check owners, modes and keys of a service directory, and what its service needs.
+
+    Parameters
+    ----------
+    directory : the directory; it is not changed.
+    """
+    if not directory.is_dir():
+        return [
+            Check(
+                "directory",
+                "fault",
+                f"there is no directory {directory}",
+                "no service was started there",
+                f"reshape serve --dir {directory}",
+            )
+        ]
+    checks = [_private("directory", directory, 0o700)]
+    files = [name for name in (*SECRETS, *NAMES) if (directory / name).exists()]
+    checks += [_private(name, directory / name) for name in files]
+    access = directory / "access"
+    if access.is_dir():
+        checks.append(_private("access", access, 0o700))
+        checks += _check_keys(access)
+    checks += _check_memory(directory)
+    checks.append(_check_service(directory))
+    pid = _pid(directory)
+    checks.append(check_room(directory))
+    checks.append(check_open_files(pid) if pid else check_files())
+    with contextlib.suppress(ReshapeError):  # reported with the access files
+        keys = read_private(access / "server.json", dict[str, object])
+        checks.append(check_listener(str(keys.get("endpoint")), pid))
+        checks.append(check_account(directory.stat().st_uid))
+    checks.append(check_mpi_ports(os.environ))
+    return checks
+
+
+def _pid(directory: Path) -> int:
+    """Return the process of the service of a directory, 0 if it does not run."""
     try:
-        return Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
+        endpoint_of(directory)
+        file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
+    except (ReshapeError, OSError, msgspec.DecodeError):
+        return 0
+    return file.pid
+
+
+def _private(name: str, path: Path, mode: int = 0o600) -> Check:
+    """Check that a file or folder belongs to this user, and that other users have no access."""
+    status = path.lstat()
+    if stat.S_ISLNK(status.st_mode):
+        return Check(name, "fault", "a symbolic link", "another user may own its target")
+    if status.st_uid != os.geteuid():
+        fix = f"sudo chown -R {os.geteuid()} {path}, or run as user {status.st_uid}"
+        return Check(name, "fault", f"belongs to user {status.st_uid}", "is not yours", fix)
+    if status.st_mode & 0o077:
+        result = f"mode {stat.S_IMODE(status.st_mode):04o}"
+        meaning = "other users have access; replace its secrets if they had it before"
+        return Check(name, "fault", result, meaning, f"chmod {mode:o} {path}")
+    if name in NEVER_EMPTY and not status.st_size:
+        fix = f"end the service, remove {path}, and start the service again"
+        return Check(name, "fault", "is empty", "agents and jobs cannot be served", fix)
+    return Check(name, "ok", f"mode {stat.S_IMODE(status.st_mode):04o}", "only you have access")
+
+
+def _check_keys(access: Path) -> Iterator[Check]:
+    for path in sorted(access.iterdir()):
+        name = f"access/{path.name}"
+        private = _private(name, path)
+        if private.status != "ok" or path.suffix != ".json" or path.name == "keys.json":
+            yield private
+            continue
+        fix = f"remove {path} and start the service again"
+        try:
+            keys = read_private(path, dict[str, object])
+        except ReshapeError as error:
+            yield Check(name, "fault", str(error), "no connection is possible with it", fix)
+            continue
+        fault = key_fault(str(keys.get("public_key")), str(keys.get("secret_key")))
+        if not fault and path.name != "server.json":
+            fault = _difference(path, access / "server.json")
+        if fault:
+            yield Check(name, "fault", fault, "no connection is possible with it", fix)
+        else:
+            yield Check(name, "ok", f"{private.result}, a key pair", "only you have access")
+
+
+def _difference(path: Path, server: Path) -> str:
+    """Describe how an access file differs from the keys of its service; empty if it does not."""
+    try:
+        access = read_private(path, AccessFile)
+        keys = read_private(server, dict[str, object])
     except ReshapeError as error:
-        return Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
+        return str(error)
+    if access.server_key != keys.get("public_key"):
+        return "it names another key of the service"
+    if access.endpoint != keys.get("endpoint"):
+        return f"it names {access.endpoint}, the service listens on {keys.get('endpoint')}"
+    return ""
 
 
-def check_library(launcher: Launcher) -> Check:
-    """Find the library that mpi4py is bound to under this mpiexec."""
-    run = launcher.run((1, ["library"]))
-    if run.fault or not run.facts:
-        meaning = "no MPI program starts"
-        return Check("library", "fault", run.fault or "no answer", meaning, _SAME_MPI)
-    fact = run.facts[0]
-    return Check("library", "ok", f"{fact['library']}; mpi4py {fact['mpi4py']}")
+def _check_memory(directory: Path) -> Iterator[Check]:
+    try:
+        name = (directory / "memory-folder").read_text().strip()
+    except OSError:
+        return
+    if not name:  # reported with the files
+        return
+    folder = _SHARED / name
+    own = own_folder(folder)
+    with contextlib.suppress(FileNotFoundError):
+        user = folder.lstat().st_uid
+        if user not in (os.geteuid(), directory.stat().st_uid):
+            result = f"{folder} belongs to user {user}, who has taken its name"
+            yield Check("shared memory", "note", result, "agents use a folder with another name")
+    if own.exists():
+        yield _private("shared memory", own, 0o700)
 
 
-def check_world(launcher: Launcher) -> Check:
-    """Start two ranks and check that they form one world of size 2, not two of size 1."""
-    run = launcher.run((2, ["world"]))
-    sizes = [fact["size"] for fact in run.facts]
-    if sizes == [2] and not run.fault:
-        return Check("two ranks", "ok", "one communicator of size 2", "MPI programs run")
-    if sizes == [1, 1]:
-        result = "two communicators of size 1"
-        meaning = "mpiexec and mpi4py belong to different MPIs"
-        return Check("two ranks", "fault", result, meaning, _SAME_MPI)
-    result = run.fault or f"communicators of sizes {sizes}"
-    return Check("two ranks", "fault", result, "MPI programs do not run", _SAME_MPI)
+def _check_service(directory: Path) -> Check:
+    if not (directory / SERVER_FILE).exists():
+        return Check("service", "note", "does not run", "", f"reshape serve --dir {directory}")
+    try:
+        return Check("service", "ok", f"runs at {endpoint_of(directory)}")
+    except ServiceUnavailable:
+        meaning = "its jobs continue under their agents"
+        return Check("service", "note", "is gone", meaning, f"reshape serve --dir {directory}")
+    except ReshapeError as error:
+        return Check("service", "fault", str(error), "commands do not find the service")
 
 
-def check_connect(launcher: Launcher) -> Check:
-    """Join two worlds by accept and connect; the joined one leaves again."""
-    fault = _run_groups(launcher, leavers=[1])
-    if not fault:
-        return Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
-    return Check("connect", "fault", fault, "worlds cannot be joined", _OTHER_MPI)
+def check_room(directory: Path) -> Check:
+    """Read the free space and the free inodes of the file system of a directory."""
+    space = os.statvfs(directory)
+    free, inodes = space.f_bavail * space.f_frsize, space.f_favail
+    result = f"{free >> 20} MiB free"
+    fix = f"remove files from the file system of {directory}, or compact the journal"
+    if space.f_files and inodes < 10:
+        return Check("room", "fault", f"{inodes} files can be created", "the disk is full", fix)
+    if free < _NEEDED_BYTES:
+        return Check("room", "fault", result, "submissions are refused", fix)
+    if free < _SCARCE_ROOM:
+        return Check("room", "note", result, "submissions are refused below 1 MiB", fix)
+    return Check("room", "ok", result, "enough for thousands of jobs")
 
 
-def check_regrow(launcher: Launcher) -> Check:
-    """Join three times; after each join another group leaves, the original one included."""
-    fault = _run_groups(launcher, leavers=[1, 0, 2])
-    if not fault:
-        meaning = "any group can leave, the original one included"
-        return Check("regrow", "ok", "3 joins, 3 leaves", meaning)
-    meaning = "jobs cannot be resized repeatedly"
-    return Check("regrow", "fault", fault, meaning, _OTHER_MPI)
+def check_open_files(pid: int) -> Check:
+    """Compare the open files of the service with its limit.
+
+    Parameters
+    ----------
+    pid : process of the service.
+    """
+    try:
+        opened = len(os.listdir(f"/proc/{pid}/fd"))
+        soft, hard = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    except OSError as error:
+        return Check("open files", "note", f"of process {pid}: {error.strerror}", "not known")
+    result = f"{opened} of {soft} (hard limit {hard})"
+    if soft != resource.RLIM_INFINITY and opened > _MANY * soft:
+        meaning = "the service refuses connections when it has none left"
+        return Check("open files", "fault", result, meaning, "ulimit -n, then serve again")
+    return Check("open files", "ok", result, "each connection takes one or two")
 
 
-def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
-    """Run the joins; return what went wrong, empty if the last group reports all of them."""
-    groups = range(len(leavers) + 1)
-    series = ",".join(map(str, leavers))
-    with tempfile.TemporaryDirectory(prefix="reshape-doctor-") as directory:
-        worlds = [(1 + group % 2, ["groups", directory, str(group), series]) for group in groups]
-        run = launcher.run(*worlds)
-    if run.fault:
-        return run.fault
-    joins = [fact["joined"] for fact in run.facts]
-    return "" if joins == [list(groups)] else f"expected joins of {list(groups)}, got {joins}"
+def check_listener(endpoint: str, pid: int) -> Check:
+    """Connect to the TCP port of a service, and end the connection at once.
+
+    Parameters
+    ----------
+    endpoint : "tcp://HOST:PORT".
+    pid : process of the service; 0 if it does not run.
+    """
+    parts = urlsplit(endpoint)
+    where, port = parts.netloc, parts.port or 0
+    fault = ""
+    try:
+        with socket.create_connection((parts.hostname, port), _CONNECT_S):
+            pass
+    except OSError as error:
+        fault = error.strerror or str(error)
+    if pid and port not in _listening(pid):
+        meaning = "agents and users on other hosts do not reach the service"
+        return Check("listener", "note", f"the service does not listen on {where}", meaning)
+    if pid and fault:
+        meaning = "agents and users on other hosts may not reach the service"
+        fix = f"check the firewall, and that the name in {endpoint} leads to this host"
+        return Check("listener", "fault", f"{where}: {fault}", meaning, fix)
+    if pid:
+        return Check("listener", "ok", f"{where} accepts connections")
+    if fault:
+        return Check("listener", "ok", f"{where} is free", "the service does not run")
+    meaning = "another program listens there: the service cannot start with this port"
+    return Check("listener", "fault", f"{where} is taken", meaning, "choose another --listen")
 
 
-def check_spawn(launcher: Launcher) -> Check:
-    """Spawn a process and disconnect from it, twice."""
-    run = launcher.run((1, ["spawn"]))
-    if not run.fault and run.facts == [{"sizes": [2, 2]}]:
-        return Check("spawn", "ok", "spawned and disconnected twice", "jobs can expand by spawn")
-    result = run.fault or f"reported {run.facts}"
-    return Check("spawn", "note", result, "no other way to expand", "not needed if regrow works")
+def check_account(owner: int) -> Check:
+    """Check the account under which the jobs of users with a key run.
+
+    Parameters
+    ----------
+    owner : user of the directory of a service that has keys.
+    """
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:
+        name = str(owner)
+    if owner:
+        return Check("account", "ok", f"jobs run as {name}", "every key gives the rights of it")
+    fix = "serve in a directory of another user, and create its keys anew"
+    return Check("account", "note", "jobs run as root", "every key gives root on all nodes", fix)
+
+
+def _listening(pid: int) -> set[int]:
+    """TCP ports on which a process listens."""
+    try:
+        connections = psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return set()
+    return {
+        connection.laddr.port
+        for connection in connections
+        if connection.status == psutil.CONN_LISTEN
+    }
+
+
+def check_mpi_ports(environment: Mapping[str, str]) -> Check:
+    """Check that MPI programs of this host can listen, and be reached by the name of the host."""
+    bounds = {name: environment[name] for name in _RANGES if environment.get(name)}
+    for name, text in bounds.items() or {"the ports of the system": _system_range()}.items():
+        match = re.fullmatch(r"(\d+)[:,\s]+(\d+)", text.strip())
+        if match is None or not 0 < int(match[1]) <= int(match[2]) < 1 << 16:
+            fix = f"{name}=LOW:HIGH" if bounds else ""
+            return Check("MPI ports", "fault", f"{name} is {text!r}", "no range of ports", fix)
+        low, high = int(match[1]), int(match[2])
+        free = high - low + 1 - len(_used_ports(low, high))
+        result = f"{free} of {low} to {high} free"
+        if free < _FEW_PORTS:
+            meaning = "groups cannot start or join when all are in use"
+            return Check("MPI ports", "fault", result, meaning, f"widen {name}")
+    name = socket.gethostname()
+    try:
+        with socket.create_server(("", 0)) as listener:
+            address = (socket.gethostbyname(name), listener.getsockname()[1])
+            with socket.create_connection(address, _CONNECT_S):
+                pass
+    except OSError as error:
+        meaning = "mpiexec and joining groups connect to the name of the host"
+        fix = f"give {name} an address of this host in /etc/hosts, and let it through the firewall"
+        return Check("MPI ports", "fault", f"{name}: {error}", meaning, fix)
+    return Check("MPI ports", "ok", result, "on all interfaces: use a private network")
+
+
+def _system_range() -> str:
+    return _EPHEMERAL.read_text()
+
+
+def _used_ports(low: int, high: int) -> set[int]:
+    """Local ports in a range that have a socket."""
+    used = set()
+    for table in ("tcp", "tcp6"):
+        try:
+            lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        except OSError:
+            continue
+        used |= {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
+    return {port for port in used if low <= port <= high}

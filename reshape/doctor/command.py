@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
+import subprocess
+import tempfile
 import time
+import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 import click
 import msgspec
+import psutil
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from reshape.cli.options import Seconds, example
 from reshape.doctor import checks
-from reshape.doctor.checks import Check
-from reshape.doctor.hosts import examine_hosts, read_hosts
-from reshape.doctor.launcher import Launcher
-from reshape.doctor.service_checks import check_service_directory
+from reshape.doctor.checks import Check, check_service_directory
+from reshape.doctor.hosts import examine_hosts, program_command, read_hosts
+from reshape.errors import ReshapeError
+from reshape.mpi import clean_environment, mpiexec_path
 
 LIMIT_S = 6.0  # of one check; on an idle machine each takes well below 1 s
 COLORS = {"ok": "green", "note": "yellow", "fault": "bold red", "skipped": "dim"}
+_SAME_MPI = (
+    "install both from one place, as 'pip install mpich mpi4py', or build mpi4py with the mpicc "
+    "beside this mpiexec"
+)
+_OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich)"
+_MARK = "RESHAPE_PROBE"  # environment variable that identifies the processes of one run
+_SHARED = Path("/dev/shm")
+_LOOKS, _PAUSE_S = 200, 0.02  # searches for remaining processes, and seconds between them
 
 Growth = Literal["joined groups", "spawn", "none"]
 
@@ -42,6 +58,219 @@ class Diagnosis(msgspec.Struct, frozen=True):
     ready: bool
 
 
+class Launcher:
+    """Starts test programs under one mpiexec.
+
+    Parameters
+    ----------
+    mpiexec : the mpiexec to examine; None: that of `mpiexec_path`.
+    limit_s : seconds after which a run is ended and counts as failed.
+    """
+
+    def __init__(self, mpiexec: Path | None, limit_s: float) -> None:
+        self._mpiexec, self.limit_s = mpiexec, limit_s
+
+    @property
+    def mpiexec(self) -> Path:
+        """The mpiexec.
+
+        Raises
+        ------
+        ReshapeError : there is none.
+        """
+        return self._mpiexec or mpiexec_path()
+
+    def run(self, *worlds: tuple[int, Sequence[str]]) -> tuple[list[dict[str, Any]], str]:
+        """Start all worlds (ranks, program and its arguments) together and wait for their ends.
+
+        Returns
+        -------
+        facts that the ranks have printed, and what went wrong (empty: nothing).
+        """
+        mark = uuid.uuid4().hex
+        started: list[subprocess.Popen[str]] = []
+        try:
+            for ranks, program in worlds:
+                started.append(self._start(ranks, program, mark))
+            outputs = self._outputs(started)
+        except subprocess.TimeoutExpired:
+            outputs = []
+        except OSError as error:
+            return [], str(error)
+        finally:
+            end_marked(mark)
+            for process in started:
+                process.communicate()  # waits for it and closes its pipes
+        if len(outputs) < len(worlds):
+            fix = "--limit allows a slow machine more"
+            return [], f"not finished after {self.limit_s:g} s ({fix})"
+        facts = [fact for out, _ in outputs for fact in _facts(out)]
+        codes = [process.returncode for process in started]
+        if not any(codes):
+            return facts, ""
+        errors = "\n".join(err for _, err in outputs)
+        return facts, f"exit code {max(codes, key=abs)}: {_error_line(errors)}"
+
+    def _start(self, ranks: int, program: Sequence[str], mark: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(self.mpiexec), "-n", str(ranks), *program_command(program)],
+            env=clean_environment(os.environ) | {_MARK: mark},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+        )
+
+    def _outputs(self, started: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
+        """Wait for all; raise subprocess.TimeoutExpired if one takes longer than the limit."""
+        deadline = time.monotonic() + self.limit_s
+        return [
+            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            for process in started
+        ]
+
+
+def _facts(output: str) -> list[dict[str, Any]]:
+    """Decode the lines that are JSON objects; an mpiexec may print other lines."""
+    return [
+        json.loads(line) for line in output.splitlines() if line[:1] == "{" and line[-1:] == "}"
+    ]
+
+
+def _error_line(errors: str) -> str:
+    """Return the first line about an error or exception, else the first line."""
+    lines = [line for line in errors.splitlines() if line and not line[0].isspace()]
+    about_errors = [
+        line for line in lines if "error" in line.lower() or "exception" in line.lower()
+    ]
+    return (about_errors or lines or ["nothing on stderr"])[0]
+
+
+def end_marked(mark: str) -> None:
+    """Kill every process whose environment contains the mark, and remove its shared memory.
+
+    All are stopped before the first is killed. Otherwise a launcher would kill ranks when the first
+    one ends, before their shared memory was listed here.
+    """
+    ours: dict[int, psutil.Process] = {}
+    for _ in range(_LOOKS):  # new ones may be forked meanwhile
+        new = [p for p in psutil.process_iter() if p.pid not in ours and _has_mark(p, mark)]
+        if not new:
+            break
+        for process in new:
+            ours[process.pid] = process
+            _signal(process, signal.SIGSTOP)
+    segments = {path for process in ours.values() for path in _shared_files(process)}
+    for process in ours.values():
+        _signal(process, signal.SIGKILL)
+    for _ in range(_LOOKS):
+        if not any(_has_mark(process, mark) for process in ours.values()):
+            break
+        time.sleep(_PAUSE_S)
+    for segment in segments:
+        segment.unlink(missing_ok=True)
+
+
+def _signal(process: psutil.Process, number: signal.Signals) -> None:
+    with suppress(psutil.Error):  # it has ended
+        process.send_signal(number)
+
+
+def _shared_files(process: psutil.Process) -> set[Path]:
+    """Files in /dev/shm that the process has mapped or opened."""
+    paths: set[str] = set()
+    with suppress(psutil.Error):
+        paths |= {area.path for area in process.memory_maps()}
+        paths |= {file.path for file in process.open_files()}
+    return {Path(path) for path in paths if Path(path).parent == _SHARED}
+
+
+def _has_mark(process: psutil.Process, mark: str) -> bool:
+    try:
+        return process.environ().get(_MARK) == mark
+    except (psutil.Error, OSError):  # it has ended, or belongs to another user
+        return False
+
+
+# ---------------------------------------------------------------- the checks of MPI
+# All but the first one start worlds.
+
+
+def check_mpiexec(launcher: Launcher) -> Check:
+    """Look for the mpiexec."""
+    try:
+        return Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
+    except ReshapeError as error:
+        return Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
+
+
+def check_library(launcher: Launcher) -> Check:
+    """Find the library that mpi4py is bound to under this mpiexec."""
+    facts, fault = launcher.run((1, ["library"]))
+    if fault or not facts:
+        meaning = "no MPI program starts"
+        return Check("library", "fault", fault or "no answer", meaning, _SAME_MPI)
+    fact = facts[0]
+    return Check("library", "ok", f"{fact['library']}; mpi4py {fact['mpi4py']}")
+
+
+def check_world(launcher: Launcher) -> Check:
+    """Start two ranks and check that they form one world of size 2, not two of size 1."""
+    facts, fault = launcher.run((2, ["world"]))
+    sizes = [fact["size"] for fact in facts]
+    if sizes == [2] and not fault:
+        return Check("two ranks", "ok", "one communicator of size 2", "MPI programs run")
+    if sizes == [1, 1]:
+        result = "two communicators of size 1"
+        meaning = "mpiexec and mpi4py belong to different MPIs"
+        return Check("two ranks", "fault", result, meaning, _SAME_MPI)
+    result = fault or f"communicators of sizes {sizes}"
+    return Check("two ranks", "fault", result, "MPI programs do not run", _SAME_MPI)
+
+
+def check_connect(launcher: Launcher) -> Check:
+    """Join two worlds by accept and connect; the joined one leaves again."""
+    fault = _run_groups(launcher, leavers=[1])
+    if not fault:
+        return Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
+    return Check("connect", "fault", fault, "worlds cannot be joined", _OTHER_MPI)
+
+
+def check_regrow(launcher: Launcher) -> Check:
+    """Join three times; after each join another group leaves, the original one included."""
+    fault = _run_groups(launcher, leavers=[1, 0, 2])
+    if not fault:
+        meaning = "any group can leave, the original one included"
+        return Check("regrow", "ok", "3 joins, 3 leaves", meaning)
+    meaning = "jobs cannot be resized repeatedly"
+    return Check("regrow", "fault", fault, meaning, _OTHER_MPI)
+
+
+def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
+    """Run the joins; return what went wrong, empty if the last group reports all of them."""
+    groups = range(len(leavers) + 1)
+    series = ",".join(map(str, leavers))
+    with tempfile.TemporaryDirectory(prefix="reshape-doctor-") as directory:
+        worlds = [(1 + group % 2, ["groups", directory, str(group), series]) for group in groups]
+        facts, fault = launcher.run(*worlds)
+    if fault:
+        return fault
+    joins = [fact["joined"] for fact in facts]
+    return "" if joins == [list(groups)] else f"expected joins of {list(groups)}, got {joins}"
+
+
+def check_spawn(launcher: Launcher) -> Check:
+    """Spawn a process and disconnect from it, twice."""
+    facts, fault = launcher.run((1, ["spawn"]))
+    if not fault and facts == [{"sizes": [2, 2]}]:
+        return Check("spawn", "ok", "spawned and disconnected twice", "jobs can expand by spawn")
+    result = fault or f"reported {facts}"
+    return Check("spawn", "note", result, "no other way to expand", "not needed if regrow works")
+
+
+# ---------------------------------------------------------------- all checks, and the command
+
 #: Name of a check -> the check that it depends on, "" if there is none, and the function.
 CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
     "python": ("", lambda _: checks.check_python()),
@@ -52,12 +281,12 @@ CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
     "shared memory": ("", lambda _: checks.check_shared_memory()),
     "pages": ("", lambda _: checks.check_pages()),
     "copy kernel": ("", lambda _: checks.check_copy_kernel()),
-    "mpiexec": ("", checks.check_mpiexec),
-    "library": ("mpiexec", checks.check_library),
-    "two ranks": ("library", checks.check_world),
-    "connect": ("two ranks", checks.check_connect),
-    "regrow": ("connect", checks.check_regrow),
-    "spawn": ("two ranks", checks.check_spawn),
+    "mpiexec": ("", check_mpiexec),
+    "library": ("mpiexec", check_library),
+    "two ranks": ("library", check_world),
+    "connect": ("two ranks", check_connect),
+    "regrow": ("connect", check_regrow),
+    "spawn": ("two ranks", check_spawn),
 }
 
 

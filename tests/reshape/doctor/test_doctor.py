@@ -19,8 +19,7 @@ from rich.console import Console
 
 from redistribution.copies import kernel
 from reshape.doctor.checks import Check, check_copy_kernel, check_pages, check_shared_memory
-from reshape.doctor.command import Diagnosis, choose_growth, print_diagnosis
-from reshape.doctor.launcher import Launcher
+from reshape.doctor.command import Diagnosis, Launcher, choose_growth, print_diagnosis
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 
@@ -186,18 +185,20 @@ def test_an_interrupted_check_leaves_no_shared_memory(tmp_path: Path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:  # it accepts, and no group connects
-        run = Launcher(mpiexec_path(), 3.0).run((2, ["groups", str(tmp_path), "0", "1"]))
+        _, fault = Launcher(mpiexec_path(), 3.0).run((2, ["groups", str(tmp_path), "0", "1"]))
     finally:
         done.set()
         watcher.join()
-    assert "not finished after 3 s" in run.fault
+    assert "not finished after 3 s" in fault
     assert mapped, "no rank was found"
     assert not [path for path in mapped if path.exists()]
 
 
 def test_an_exception_of_a_rank_is_reported(tmp_path: Path) -> None:
-    run = Launcher(mpiexec_path(), 30.0).run((2, ["groups", str(tmp_path / "no-such"), "0", "1"]))
-    assert "FileNotFoundError" in run.fault
+    _, fault = Launcher(mpiexec_path(), 30.0).run(
+        (2, ["groups", str(tmp_path / "no-such"), "0", "1"])
+    )
+    assert "FileNotFoundError" in fault
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 from ports import free_port
 
+from reshape.doctor.checks import check_account, check_listener
 from reshape.doctor.command import doctor
-from reshape.doctor.service_checks import check_account, check_listener
 from reshape.errors import ReshapeError
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory

@@ -1,1 +1,0 @@
-"""The groups of jobs on a node: their processes, files and ends."""
