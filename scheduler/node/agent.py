@@ -3,11 +3,11 @@
 An agent makes no scheduling decisions. Once a second, and at every change, it reports all groups
 of its node (:class:`~scheduler.protocol.messages.AgentHello`). The service compares the report with
 the scheduler state and answers with commands, which may be repeated without harm
-(:mod:`scheduler.node.groups.node_groups` carries them out). The agent continues without the
+(:mod:`scheduler.node.node_groups` carries them out). The agent continues without the
 service, so that a restarted service finds its jobs.
 
 If the agent is killed, the kernel ends its mpiexecs, and the next agent of the node ends what is
-left (:mod:`scheduler.node.groups.leftovers`). No single message or job can end or block the agent:
+left (:mod:`scheduler.node.leftovers`). No single message or job can end or block the agent:
 it refuses messages that it cannot read.
 """
 
@@ -37,14 +37,14 @@ from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import use_keys
 from reshape.wire.identity import slurm_job
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.groups.errands import STAND_IN_S
-from scheduler.node.groups.node_groups import NodeGroups
-from scheduler.node.groups.processes import wake_on_child
+from scheduler.node.errands import STAND_IN_S
 from scheduler.node.host_place import HostPlace, arrive, own_address
 from scheduler.node.launching.cores import cores
 from scheduler.node.launching.prctl import survive_hangup
 from scheduler.node.launching.started import never_began
 from scheduler.node.logs import FORMAT, BoundedLog, log_to_file
+from scheduler.node.node_groups import NodeGroups
+from scheduler.node.processes import wake_on_child
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, is_other_release, start_of
 

@@ -25,8 +25,8 @@ from typing import BinaryIO, Literal
 
 from reshape.wire.identity import slurm_job
 from scheduler.config.settings import NodeConfig
+from scheduler.node import leftovers
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.groups import leftovers
 from scheduler.node.slurm import agent_step, clean_variables
 
 log = logging.getLogger(__name__)

@@ -22,11 +22,10 @@ from dataclasses import dataclass
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from scheduler.node.directory import JobFolders
-from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.leftovers import MpiFiles
-from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.node.launching import job_bounds
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
+from scheduler.node.leftovers import MpiFiles, check_much_room
+from scheduler.node.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -140,7 +139,7 @@ class Errands:
         marker = self._marker(key)
         folder = self._folders.memory / f"probe-{order.serial}"
         try:
-            mpi_memory.check_much_room(order.processes)
+            check_much_room(order.processes)
             make_private(self._folders.memory)
             make_private(folder)
             folder.rmdir()

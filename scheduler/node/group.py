@@ -23,9 +23,9 @@ from msgspec.structs import replace
 
 from reshape.files.job_folder import Position
 from scheduler.model.procset import ProcSet
-from scheduler.node.groups.processes import ProcessTree
 from scheduler.node.launching import job_bounds
 from scheduler.node.launching.prctl import die_with_parent
+from scheduler.node.processes import ProcessTree
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)

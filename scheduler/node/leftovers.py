@@ -1,4 +1,4 @@
-"""What jobs leave on a node when an agent is killed, and the control groups that hold it together.
+"""What jobs leave on a node when an agent is killed: processes, and shared memory of MPI libraries.
 
 The kernel ends each mpiexec with its agent, and mpiexec's processes end with it. Processes that
 left this tree survive. The next agent of the node ends them before it reports its processors. If
@@ -6,16 +6,29 @@ the service ends instead, it removes what agents on its host have left.
 
 Processes that have left their mpiexec, with another session and an empty environment, are found
 only by a control group, one for each job, where the agent may make one. Without control groups,
-processes are found by their environments and sessions (:mod:`scheduler.node.groups.processes`).
+processes are found by their environments and sessions (:mod:`scheduler.node.processes`).
 The control groups of jobs are below one of the agent, in that in which it was started, and those of
 their groups below them. A file names that of the agent for the next agent of the node.
+
+MPI libraries leave files in /dev/shm when processes are killed. The agent sees which of them a
+process maps only when it looks. Files that were created after its last look, or by a process that
+failed before it mapped them, are found by their time of change. The only files that are ever
+removed are those that a process of this agent has mapped, and those that were created in the
+moments before such a process was killed. Files of other users stay, and files that any process has
+open or maps. The kernel decides: it grants a lease for writing (fcntl(2), F_SETLEASE) only on a
+file that no other process of the machine has open or maps, processes of other containers included,
+which /proc does not show.
 """
 
 from __future__ import annotations
 
+import fcntl
 import logging
 import os
+import re
 import shutil
+import signal
+import stat
 import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -24,9 +37,9 @@ from pathlib import Path
 import psutil
 
 from reshape.files import cgroup
-from scheduler.node.directory import ServiceDirectory
-from scheduler.node.groups import mpi_memory
-from scheduler.node.groups.processes import AGENT_VARIABLE, ProcessTree, is_alive
+from scheduler.node.directory import MEMORY, ServiceDirectory
+from scheduler.node.processes import AGENT_VARIABLE, MPI_FILE, ProcessTree, is_alive, mapped_by
+from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +53,10 @@ UNSEEN_S = 15.0
 #: Seconds for which the removal of a file that is in use is tried again.
 RETRY_S = 5.0
 _UNSEEN = "unseen-since"
+#: Bytes that MPI_Init takes for each process: 5.1 MiB were measured with MPICH 4 and UCX.
+BYTES_PER_PROCESS = 8 << 20
+#: The kernel takes the times of files from a clock that advances every few milliseconds.
+TIME_RESOLUTION_S = 0.01
 
 
 class JobCgroups:
@@ -132,8 +149,8 @@ class MpiFiles:
             if line.startswith(_UNSEEN):
                 with suppress(ValueError):  # the record was being written
                     at = float(line.removeprefix(_UNSEEN))
-                    names |= mpi_memory.changed_between(at, at + UNSEEN_S)
-        self._write("\n".join(sorted(mpi_memory.remove(names))))
+                    names |= changed_between(at, at + UNSEEN_S)
+        self._write("\n".join(sorted(remove_files(names))))
 
     def note(self, trees: Sequence[ProcessTree]) -> None:
         """Record the files of processes, and since when there may be others."""
@@ -152,14 +169,14 @@ class MpiFiles:
 
     def remove_later(self, tree: ProcessTree) -> None:
         """Remove the files that killed processes have left, also those not seen before."""
-        names = tree.mpi_files | mpi_memory.changed_between(tree.unseen_since, time.time())
+        names = tree.mpi_files | changed_between(tree.unseen_since, time.time())
         self._due |= dict.fromkeys(names, time.monotonic() + REMOVAL_S)
 
     def remove_due(self) -> None:
         """Remove the files whose time has come."""
         now = time.monotonic()
         due = {name: at for name, at in self._due.items() if now > at}
-        in_use = mpi_memory.remove(due) if due else set()
+        in_use = remove_files(due) if due else set()
         for name, at in due.items():
             if name not in in_use or now > at + RETRY_S:
                 del self._due[name]
@@ -168,7 +185,7 @@ class MpiFiles:
         """Remove all files that are due, as soon as possible, and the record."""
         if self._due:
             time.sleep(max(0.0, max(self._due.values()) - time.monotonic()))
-            mpi_memory.remove(self._due)
+            remove_files(self._due)
         self._record.unlink(missing_ok=True)
 
 
@@ -187,7 +204,7 @@ def end_processes(agent: str) -> None:
             reported = time.monotonic()
             pids = ", ".join(str(process.pid) for process in left)
             log.warning("ending processes that an earlier agent has left: %s", pids)
-        mpi_files |= mpi_memory.mapped_by(process.pid for process in left)
+        mpi_files |= mapped_by(process.pid for process in left)
         for process in left:
             try:
                 process.kill()
@@ -195,7 +212,7 @@ def end_processes(agent: str) -> None:
                 continue
         killed |= left
         time.sleep(0.05)
-    mpi_memory.remove(mpi_files)
+    remove_files(mpi_files)
 
 
 def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
@@ -241,3 +258,96 @@ def _processes_of(agent: str) -> list[psutil.Process]:
     leaders = {process.pid for process in marked}
     marked += [process for process, session in unmarked if session in leaders]
     return [process for process in marked if is_alive(process)]
+
+
+# ---------------------------------------------------------------- shared memory of MPI libraries
+
+
+def changed_between(begin: float, end: float) -> set[str]:
+    """Names of this user's files of MPI libraries that were created or changed in a period.
+
+    Parameters
+    ----------
+    begin, end : wall time, Unix seconds; the times of files have a resolution of some milliseconds.
+    """
+    names: set[str] = set()
+    for name in os.listdir(MEMORY):
+        if re.fullmatch(MPI_FILE, name):
+            with suppress(OSError):
+                if begin - TIME_RESOLUTION_S <= (MEMORY / name).lstat().st_ctime <= end:
+                    names.add(name)
+    return names
+
+
+def remove_files(names: Iterable[str]) -> set[str]:
+    """Remove files of MPI libraries that belong to this user and that no process uses.
+
+    Returns
+    -------
+    names of the files that some process still uses.
+    """
+    return {
+        name for name in names if re.fullmatch(MPI_FILE, name) and not _remove_unused(MEMORY / name)
+    }
+
+
+def _remove_unused(path: Path) -> bool:
+    """Remove a file of this user if no process uses it; return whether it is not there to use."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return True  # it does not exist, or it belongs to another user
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            return True
+        # The kernel would announce another process that opens the file by SIGIO, which ends this
+        # one; by default SIGURG is ignored.
+        fcntl.fcntl(descriptor, fcntl.F_SETSIG, signal.SIGURG)
+        fcntl.fcntl(descriptor, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+        path.unlink(missing_ok=True)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        log.warning("cannot remove %s: %s", path, error.strerror)
+        return True
+    finally:
+        os.close(descriptor)  # ends the lease
+    return True
+
+
+def check_much_room(processes: int) -> None:
+    """Check that there is shared memory for so many MPI processes, or that half of it is free.
+
+    A machine may have less of it than processes of MPI on all its processors would need.
+
+    Raises
+    ------
+    OSError, ValueError : see `check_room`.
+    """
+    space = os.statvfs(MEMORY)
+    if not space.f_blocks or 2 * space.f_bavail < space.f_blocks:
+        check_room(processes)
+
+
+def check_room(processes: int) -> None:
+    """Check that there is shared memory for so many MPI processes.
+
+    MPI_Init ends with a bus error if it runs out of shared memory.
+
+    Raises
+    ------
+    OSError : shared memory is nearly full.
+    ValueError : it would not suffice if it were empty.
+    """
+    space = os.statvfs(MEMORY)
+    free, needed = space.f_bavail * space.f_frsize, processes * BYTES_PER_PROCESS
+    if not space.f_blocks or free >= needed:  # without blocks: no limit
+        return
+    lack = (
+        f"{MEMORY} has {free >> 20} MiB free, and MPI needs {needed >> 20} MiB to start"
+        f" {counted(processes, 'process')}: "
+    )
+    if space.f_blocks * space.f_frsize < needed:
+        raise ValueError(f"{lack}enlarge it")
+    raise OSError(f"{lack}remove files from {MEMORY}, or enlarge it")

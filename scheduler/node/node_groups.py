@@ -19,16 +19,8 @@ from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
 from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
-from scheduler.node.groups import leftovers, mpi_memory
-from scheduler.node.groups.errands import Errands
-from scheduler.node.groups.group import EndedJobs, GroupProcesses, ranks_at
-from scheduler.node.groups.leftovers import JobCgroups, MpiFiles
-from scheduler.node.groups.processes import (
-    AGENT_VARIABLE,
-    GROUP_VARIABLE,
-    MemoryUse,
-    ProcessTree,
-)
+from scheduler.node.errands import Errands
+from scheduler.node.group import EndedJobs, GroupProcesses, ranks_at
 from scheduler.node.launching import job_bounds
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
@@ -39,6 +31,13 @@ from scheduler.node.launching.launcher import (
     script_over_hosts,
 )
 from scheduler.node.launching.started import MpiexecStart, failed_start, never_began
+from scheduler.node.leftovers import JobCgroups, MpiFiles, check_room, end_processes
+from scheduler.node.processes import (
+    AGENT_VARIABLE,
+    GROUP_VARIABLE,
+    MemoryUse,
+    ProcessTree,
+)
 from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
@@ -169,7 +168,7 @@ class NodeGroups:
         folders = "\n".join([str(self._folders.memory), *order.own_folders])
         paths = self._paths(order) | {job_bounds.VARIABLE: folders}
         try:
-            mpi_memory.check_room(order.size)
+            check_room(order.size)
             self._folders.make_job_folder(order.job)
             cgroup = self._cgroups.folder_of(*key)
             started_at = time.time()  # before there is a process that creates files
@@ -330,7 +329,7 @@ class NodeGroups:
     def remove_leftovers(self) -> None:
         """End the processes that an earlier agent of the node has left, and remove their files."""
         self._cgroups.begin()
-        leftovers.end_processes(self._mark)
+        end_processes(self._mark)
         self._mpi_files.remove_left()
 
     def finish(self) -> None:

@@ -9,6 +9,7 @@ searched, which takes milliseconds.
 from __future__ import annotations
 
 import os
+import re
 import resource
 import signal
 import time
@@ -22,7 +23,7 @@ from typing import NamedTuple
 import psutil
 
 from reshape.files.cgroup import has_process
-from scheduler.node.groups import mpi_memory
+from scheduler.node.directory import MEMORY
 from scheduler.node.launching.started import MpiexecStart, end_of
 from scheduler.protocol.agent_messages import GroupEnd
 
@@ -54,6 +55,21 @@ def descendants_of(pid: int) -> set[int]:
         descendants |= children
         left += children
     return descendants
+
+
+#: Files of MPI libraries in shared memory: MPICH creates ``mpich_shm_*`` for each world, UCX
+#: ``ucx_shm_posix_*`` for each process.
+MPI_FILE = r"(?:mpich_shm_|mpich_vci_|ucx_shm_posix_)\w+"
+_MAPPED = re.compile(rf" {MEMORY}/({MPI_FILE})$", re.MULTILINE)  # deleted files have a suffix
+
+
+def mapped_by(pids: Iterable[int]) -> set[str]:
+    """Names of the files of MPI libraries that processes map."""
+    names: set[str] = set()
+    for pid in pids:
+        with suppress(OSError):
+            names.update(_MAPPED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
+    return names
 
 
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
@@ -151,7 +167,7 @@ class ProcessTree:
         own = descendants - set(self.start.ranks.begun.values())
         stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.start.is_program else own)}
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
-        self.mpi_files |= mpi_memory.mapped_by(self.seen)
+        self.mpi_files |= mapped_by(self.seen)
         self.looked_at = looked_at
 
     def resident_bytes(self) -> int:
@@ -214,7 +230,7 @@ class ProcessTree:
         )
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
-        self.mpi_files |= mpi_memory.mapped_by(process.pid for process in processes)
+        self.mpi_files |= mapped_by(process.pid for process in processes)
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()  # verifies the start time of the process first

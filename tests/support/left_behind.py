@@ -20,7 +20,7 @@ import pytest
 from process_words import words_of
 from run_watcher import begin_run, processes_of
 
-from scheduler.node.groups import mpi_memory
+from scheduler.node.leftovers import changed_between, remove_files
 
 SHARED_MEMORY = Path("/dev/shm")
 #: hydra writes the topology of the machine to a file with a fixed name, and reads it at once.
@@ -67,7 +67,7 @@ def left_since(begin: float) -> list[str]:
     ----------
     begin : wall time, Unix seconds.
     """
-    mpi_memory.remove(mpi_memory.changed_between(begin, time.time()))
+    remove_files(changed_between(begin, time.time()))
     for path in Path("/tmp").glob(_HYDRA_FILES):
         if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
             path.unlink(missing_ok=True)

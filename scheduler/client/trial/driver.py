@@ -23,8 +23,8 @@ from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from reshape.wire.identity import IDENTITY_VARIABLES, PATIENCE_VARIABLE
-from scheduler.node.groups import mpi_memory
 from scheduler.node.launching.prctl import die_with_parent
+from scheduler.node.leftovers import changed_between, remove_files
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 
@@ -43,7 +43,7 @@ class LibraryMemory:
 
     def clean(self) -> None:
         """Remove the files that were created since then and that no process uses any more."""
-        mpi_memory.remove(mpi_memory.changed_between(self._began, time.time()))
+        remove_files(changed_between(self._began, time.time()))
 
 
 class MistakeError(ReshapeError):

@@ -12,9 +12,9 @@ import pytest
 from waiting import wait_until
 
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.groups.errands import Errands
-from scheduler.node.groups.leftovers import MpiFiles
+from scheduler.node.errands import Errands
 from scheduler.node.launching.launcher import ProcessLauncher
+from scheduler.node.leftovers import MpiFiles
 from scheduler.protocol import messages as m
 
 

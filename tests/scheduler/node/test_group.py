@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.node.groups.group import EndedJobs
+from scheduler.node.group import EndedJobs
 from scheduler.protocol import messages as m
 
 

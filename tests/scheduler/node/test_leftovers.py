@@ -11,7 +11,7 @@ from agent_driver import AgentDriver, is_running
 from waiting import wait_until
 
 from reshape.files import cgroup
-from scheduler.node.groups.leftovers import JobCgroups
+from scheduler.node.leftovers import JobCgroups
 from scheduler.protocol import messages as m
 
 if fault := cgroup.probe():

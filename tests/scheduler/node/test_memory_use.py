@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.node.groups.processes import MemoryUse, ProcessTree
 from scheduler.node.launching.started import MpiexecStart, RankReports
+from scheduler.node.processes import MemoryUse, ProcessTree
 
 #: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
 PROGRAM = """

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from scheduler.node.groups import leftovers, mpi_memory, processes
-from scheduler.node.groups.leftovers import MpiFiles
-from scheduler.node.groups.processes import ProcessTree
+from scheduler.node import leftovers, processes
+from scheduler.node.leftovers import MpiFiles
+from scheduler.node.processes import ProcessTree
 
 #: Is not asked for anything here.
 START: Any = None
@@ -31,7 +31,7 @@ sys.stdin.readline()
 @pytest.fixture
 def memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder in place of /dev/shm."""
-    monkeypatch.setattr(mpi_memory, "FOLDER", tmp_path)
+    monkeypatch.setattr(leftovers, "MEMORY", tmp_path)
     monkeypatch.setattr(leftovers, "REMOVAL_S", 0.0)
     return tmp_path
 
@@ -42,7 +42,7 @@ def create(memory: Path) -> Callable[[str], None]:
 
     def create(name: str) -> None:
         (memory / name).touch()
-        time.sleep(2 * mpi_memory.TIME_RESOLUTION_S)
+        time.sleep(2 * leftovers.TIME_RESOLUTION_S)
 
     return create
 

@@ -10,8 +10,8 @@ from typing import Any
 import psutil
 import pytest
 
-from scheduler.node.groups import processes
-from scheduler.node.groups.processes import ProcessTree, children_of, descendants_of, is_alive
+from scheduler.node import processes
+from scheduler.node.processes import ProcessTree, children_of, descendants_of, is_alive
 
 #: A shell with two children, one of which has a child; it reports when all of them run.
 TREE = "sleep 100 & sh -c 'sleep 100 & echo up; wait' & wait"
