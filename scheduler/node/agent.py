@@ -40,8 +40,8 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.node.errands import STAND_IN_S
 from scheduler.node.host_place import HostPlace, arrive, own_address
 from scheduler.node.launching.cores import cores
+from scheduler.node.launching.launcher import never_began
 from scheduler.node.launching.prctl import survive_hangup
-from scheduler.node.launching.started import never_began
 from scheduler.node.logs import FORMAT, BoundedLog, log_to_file
 from scheduler.node.node_groups import NodeGroups
 from scheduler.node.processes import wake_on_child

@@ -162,7 +162,7 @@ class Errands:
         for key, errand in list(self._running.items()):
             tree, now = errand.tree, time.monotonic()
             if tree.status is None:
-                tree.start.ranks.read()
+                tree.start.read_reports()
                 is_late = now - tree.started > errand.limit_s
                 if is_late or now - tree.looked > LOOK_S:
                     tree.look()

@@ -25,12 +25,14 @@ from scheduler.node.launching import job_bounds
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
 from scheduler.node.launching.launcher import (
+    MpiexecStart,
     ProcessLauncher,
+    failed_start,
     mpiexec,
     mpiexec_over_hosts,
+    never_began,
     script_over_hosts,
 )
-from scheduler.node.launching.started import MpiexecStart, failed_start, never_began
 from scheduler.node.leftovers import JobCgroups, MpiFiles, check_room, end_processes
 from scheduler.node.processes import (
     AGENT_VARIABLE,
@@ -397,11 +399,11 @@ class NodeGroups:
 
     def _examine_ranks(self, group: GroupProcesses) -> None:
         """Note what the ranks report; end what outlives them, since mpiexec may wait for it."""
-        ranks = group.tree.start.ranks
-        had_begun = bool(ranks.begun)
-        ranks.read()
-        self.changed |= bool(ranks.begun) != had_begun
-        is_over = ranks.ended_at is not None and time.monotonic() - ranks.ended_at > STRAY_S
+        start = group.tree.start
+        had_begun = bool(start.begun)
+        start.read_reports()
+        self.changed |= bool(start.begun) != had_begun
+        is_over = start.ended_at is not None and time.monotonic() - start.ended_at > STRAY_S
         if is_over and group.tree.kill_strays():
             log.info("job=%d group=%d: ended what had outlived it", group.job, group.group)
 

@@ -24,7 +24,7 @@ import psutil
 
 from reshape.files.cgroup import has_process
 from scheduler.node.directory import MEMORY
-from scheduler.node.launching.started import MpiexecStart, end_of
+from scheduler.node.launching.launcher import MpiexecStart
 from scheduler.protocol.agent_messages import GroupEnd
 
 _HAS_LISTS = Path(f"/proc/self/task/{os.getpid()}/children").exists()
@@ -143,7 +143,7 @@ class ProcessTree:
     @property
     def has_begun(self) -> bool:
         """Whether the program of a rank has begun."""
-        return bool(self.start.ranks.begun)
+        return bool(self.start.begun)
 
     @property
     def unseen_since(self) -> float:
@@ -164,7 +164,7 @@ class ProcessTree:
             with suppress(psutil.Error):
                 self.seen[pid] = psutil.Process(pid)
         # The parents of the programs are no part of the job.
-        own = descendants - set(self.start.ranks.begun.values())
+        own = descendants - set(self.start.begun.values())
         stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.start.is_program else own)}
         self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
         self.mpi_files |= mapped_by(self.seen)
@@ -184,11 +184,7 @@ class ProcessTree:
         largest_process : largest memory of any of its processes, bytes.
         """
         self.status, self.largest_process = status, largest_process
-        # The ends of ranks that come later are a consequence of the end of mpiexec.
-        self.start.ranks.read()
-        if self.start.is_program and self.has_begun:
-            self.start.ranks.note_end(status)
-        self.end = end_of(self.start, status, is_proxy=self.is_proxy)
+        self.end = self.start.end(status, is_proxy=self.is_proxy)
 
     def send_signal(self, number: int) -> None:
         """Send a signal to mpiexec, or to a script and its children, unless it has been reaped."""
@@ -207,7 +203,7 @@ class ProcessTree:
         ----------
         to_script : whether a script gets it alone, without what it has started.
         """
-        for pid in self.start.ranks.running():
+        for pid in self.start.running():
             with suppress(psutil.Error):
                 process = psutil.Process(pid)
                 # The first process of a group with a script is the script itself.
@@ -238,7 +234,7 @@ class ProcessTree:
 
     def has_lost_rank(self) -> bool:
         """Whether the parent of a program was killed; the program itself may still run."""
-        return not all(map(_is_running, self.start.ranks.running()))
+        return not all(map(_is_running, self.start.running()))
 
     def _living(self) -> list[psutil.Process]:
         """Descendants that still run.

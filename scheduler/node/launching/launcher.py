@@ -1,5 +1,7 @@
 """The launcher of an agent: it starts groups, each under one mpiexec that dies with the agent.
 
+A start reports whether mpiexec could be started, what the ranks report, and how the group ended.
+
 On one host mpiexec forks the processes. On several hosts it waits for a proxy on each of them,
 which the agents start (`spanning.py`). A small process beside the agent forks what is started
 (`starter.py`).
@@ -8,24 +10,31 @@ which the agents start (`spanning.py`). A small process beside the agent forks w
 from __future__ import annotations
 
 import errno
+import json
 import marshal
 import os
+import shutil
+import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import psutil
 
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
+from scheduler.node.directory import MEMORY
 from scheduler.node.launching.prctl import become_subreaper, die_with_parent
-from scheduler.node.launching.started import MpiexecStart, RankReports
-from scheduler.node.launching.starter import NUMBER_BYTES
+from scheduler.node.launching.starter import CANNOT_START, NO_ROOM, NUMBER_BYTES
+from scheduler.protocol.agent_messages import Fault, GroupEnd
 
 if TYPE_CHECKING:
     from scheduler.node.launching.starter import StartRequest
@@ -40,6 +49,160 @@ _SPANNING_INHERITS = ["RESHAPE_STATUS", "RESHAPE_REPORT", "RESHAPE_PROXIES"]
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 #: Seconds within which a process is forked, the start of the one that forks it included.
 LIMIT_S = 5.0
+
+
+class MpiexecStart:
+    """An mpiexec that is being started, or runs, and what the ranks under it report.
+
+    Each rank reports its own end (`rank.py`), through a pipe to the agent. So an exit code and a
+    signal of the same number differ, and the rank that failed first differs from those that were
+    ended because of it. The exit code of mpiexec counts if no rank has failed by itself. It is then
+    that of MPI_Abort, for which hydra kills the ranks, or there is a cause outside of the program.
+
+    Parameters
+    ----------
+    fork : starts a process with these file descriptors and returns its number. It is a child of
+        this process that becomes mpiexec when its output is open and its working directory is
+        entered. The descriptors are for the outcome of the start, the reports of ranks, and with
+        `spans` the commands of proxies on other hosts.
+    size : number of ranks on this host.
+    is_program : whether the process is the program itself, without an mpiexec.
+    spans : whether it has processes on other hosts, too.
+
+    Attributes
+    ----------
+    pid : number of the process.
+    begun : process number of the parent of each program that has begun, by rank.
+    failed : how the rank that failed first has ended; None: none has failed.
+    ended_at : monotonic time at which the end of the last rank of this host was read; None: some
+        have not ended.
+
+    Raises
+    ------
+    OSError : no process can be started.
+    """
+
+    def __init__(
+        self,
+        fork: Callable[[list[int]], int],
+        size: int,
+        *,
+        is_program: bool = False,
+        spans: bool = False,
+    ) -> None:
+        self.is_program, self.spans, self._size = is_program, spans, size
+        self.begun: dict[int, int] = {}
+        self.failed: GroupEnd | None = None
+        self.ended_at: float | None = None
+        self._ended: set[int] = set()
+        names = ["start", "ranks", "proxies"] if spans else ["start", "ranks"]
+        self._texts = dict.fromkeys(names, b"")
+        self._open: dict[str, int] = {}  # descriptors of the pipes that may have more to read
+        self._proxies: list[list[str]] = []
+        with ExitStack() as writers, ExitStack() as readers:
+            inherited = []
+            for name in names:
+                reader, writer = os.pipe()
+                readers.callback(os.close, reader)
+                writers.callback(os.close, writer)
+                os.set_blocking(reader, False)
+                self._open[name] = reader
+                inherited.append(writer)
+            self.pid = fork(inherited)
+            readers.pop_all()  # there was no error: they stay open
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether it is still unknown if mpiexec could be started."""
+        self._read("start")
+        return "start" in self._open
+
+    @property
+    def failure(self) -> tuple[str, str]:
+        """Whose reason ("job" or "node"), and why mpiexec could not be started; empty if it was."""
+        self._read("start")
+        whose, _, why = self._texts["start"].decode(errors="replace").partition(": ")
+        return whose, why
+
+    @property
+    def awaits_proxies(self) -> bool:
+        """Whether the commands of the proxies on other hosts are still to be read."""
+        return "proxies" in self._open
+
+    @property
+    def proxies(self) -> list[list[str]]:
+        """Commands that start the proxies on the other hosts; empty if there are none (yet)."""
+        if self.awaits_proxies:
+            self._read("proxies")
+            if not self.awaits_proxies and (text := self._texts["proxies"]):
+                self._proxies = json.loads(text)
+        return self._proxies
+
+    def running(self) -> list[int]:
+        """Return the process numbers of the parents of the programs that have not ended."""
+        return [pid for rank, pid in self.begun.items() if rank not in self._ended]
+
+    def read_reports(self) -> None:
+        """Take note of the reports of ranks that have come."""
+        self._read("ranks")
+        *lines, self._texts["ranks"] = self._texts["ranks"].split(b"\n")
+        for line in lines:
+            self._note(*line.decode(errors="replace").split(" ", 3))
+
+    def close(self) -> None:
+        """Stop waiting for the outcome of the start, and for reports of ranks."""
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+    def end(self, status: int, *, is_proxy: bool) -> GroupEnd:
+        """Return how the group has ended on this host.
+
+        Parameters
+        ----------
+        status : wait status of mpiexec, or of the proxy of an mpiexec on another host.
+        """
+        # The ends of ranks that come later are a consequence of the end of mpiexec.
+        self.read_reports()
+        if self.is_program and self.begun:
+            self._note("0", "ended", str(status))
+        fault, why = self.failure
+        if fault:
+            return never_began(why, "job" if fault == "job" else "node")
+        code, began = os.waitstatus_to_exitcode(status), bool(self.begun)
+        if self.failed is not None:
+            return msgspec.structs.replace(self.failed, began=began)
+        if code == 0 or (began and (is_proxy or (self.ended_at is not None and not self.spans))):
+            return GroupEnd(began=began)
+        # A signal has ended mpiexec, or the parents of the programs.
+        is_signal = code < 0 or code == signal.SIGKILL or (code == signal.SIGTERM and not began)
+        code, number = (0, abs(code)) if is_signal else (code, 0)
+        why = "" if began else f"mpiexec ended with {code}:{number} before the program began"
+        return GroupEnd(exit_code=code, signal=number, why=why, began=began)
+
+    def _read(self, pipe: str) -> None:
+        """Read what was written to a pipe; close it at its end."""
+        while pipe in self._open:
+            try:
+                part = os.read(self._open[pipe], 1 << 16)
+            except BlockingIOError:
+                return
+            self._texts[pipe] += part
+            if not part:
+                os.close(self._open.pop(pipe))
+
+    def _note(self, rank: str, what: str, number: str, program: str = "") -> None:
+        if what == "begun":
+            self.begun[int(rank)] = int(number)
+            return
+        self._ended.add(int(rank))
+        if len(self._ended) == self._size:
+            self.ended_at = time.monotonic()
+        if self.failed is not None:
+            return
+        if what == "refused":
+            self.failed = _refused(int(rank), int(number), program)
+        elif int(number):
+            self.failed = _failed(int(rank), int(number))
 
 
 class ProcessLauncher:
@@ -117,24 +280,9 @@ class ProcessLauncher:
             "cgroup": cgroup,
             "inherited": _SPANNING_INHERITS if names_proxies else _INHERITS,
         }
-        return self._start(request, size, is_program=is_program, names_proxies=names_proxies)
-
-    def _start(
-        self, request: StartRequest, size: int, *, is_program: bool, names_proxies: bool
-    ) -> MpiexecStart:
-        """Start the process of a request, with the pipes on which it and its ranks report."""
-        with ExitStack() as writers, ExitStack() as readers:
-            status, status_writer = _pipe(readers, writers)
-            ranks = RankReports(size)
-            writers.callback(ranks.was_inherited)
-            readers.callback(ranks.close)
-            descriptors, proxies = [status_writer, ranks.writer], None
-            if names_proxies:
-                proxies, proxies_writer = _pipe(readers, writers)
-                descriptors.append(proxies_writer)
-            pid = self._fork(request, descriptors)
-            readers.pop_all()  # there was no error: they stay open
-        return MpiexecStart(pid, status, ranks, proxies, is_program=is_program)
+        return MpiexecStart(
+            partial(self._fork, request), size, is_program=is_program, spans=names_proxies
+        )
 
     def _fork(self, request: StartRequest, descriptors: list[int]) -> int:
         """Let the starter fork; return the number of the new process.
@@ -201,15 +349,6 @@ class ProcessLauncher:
         self.close()
 
 
-def _pipe(readers: ExitStack, writers: ExitStack) -> tuple[int, int]:
-    """Open a pipe from a process that is started, whose ends these stacks close."""
-    reader, writer = os.pipe()
-    readers.callback(os.close, reader)
-    writers.callback(os.close, writer)
-    os.set_blocking(reader, False)
-    return reader, writer
-
-
 def mpiexec(size: int, argv: Sequence[str]) -> list[str]:
     """Return the command for `size` processes of a program on this host."""
     return [_mpiexec(), "-launcher", "fork", "-n", str(size), *rank_command(argv)]
@@ -255,3 +394,34 @@ def _mpiexec() -> str:
         return str(mpiexec_path({}))
     except ReshapeError:
         return "mpiexec"  # searched on the PATH of the job, by the new process
+
+
+# ---------------------------------------------------------------- how a group has ended
+
+
+def failed_start(error: Exception) -> GroupEnd:
+    """End of a group for which no process could be started."""
+    is_job = isinstance(error, ValueError) or getattr(error, "errno", 0) == errno.E2BIG
+    return never_began(f"cannot start: {error}", "job" if is_job else "node")
+
+
+def never_began(why: str, fault: Fault) -> GroupEnd:
+    """End of a group without a program that has begun."""
+    return GroupEnd(exit_code=CANNOT_START, why=why, began=False, fault=fault)
+
+
+def _refused(rank: int, number: int, program: str) -> GroupEnd:
+    """End of a group with a rank whose program the system refuses with this error number."""
+    shown = program if program.isprintable() else repr(program)
+    why = f"cannot start {shown}: {os.strerror(number)}"
+    fault: Fault = "node" if number in NO_ROOM else "job"
+    return GroupEnd(exit_code=CANNOT_START, why=why, rank=rank, fault=fault)
+
+
+def _failed(rank: int, status: int) -> GroupEnd:
+    """End of a group with a rank whose program has this wait status."""
+    code, why = os.waitstatus_to_exitcode(status), ""
+    if code in (-signal.SIGBUS, 128 + signal.SIGBUS):  # a shell adds 128
+        free = shutil.disk_usage(MEMORY).free >> 20
+        why = f"a bus error: {MEMORY} may have been full ({free} MiB are free now)"
+    return GroupEnd(exit_code=max(code, 0), signal=max(-code, 0), why=why, rank=rank)

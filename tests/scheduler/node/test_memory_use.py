@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scheduler.node.launching.started import MpiexecStart, RankReports
+from scheduler.node.launching.launcher import MpiexecStart
 from scheduler.node.processes import MemoryUse, ProcessTree
 
 #: A parent whose child first holds 120 MB and then 20 MB, each until a line is read.
@@ -20,13 +20,11 @@ sys.exit(subprocess.run([sys.executable, "-c", child]).returncode)
 """
 
 
-class Started(MpiexecStart):
-    """A program in the place of mpiexec."""
-
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.pid, self.ranks, self.is_program = process.pid, RankReports(1), False
-        self.ranks.was_inherited()
-        self.ranks.close()
+def started(process: subprocess.Popen[bytes]) -> MpiexecStart:
+    """Let a program take the place of mpiexec."""
+    start = MpiexecStart(lambda _: process.pid, 1)
+    start.close()
+    return start
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_the_largest_sum_is_kept(process: subprocess.Popen[bytes]) -> None:
-    tree, use = ProcessTree({}, Started(process)), MemoryUse(sample_s=0.0)
+    tree, use = ProcessTree({}, started(process)), MemoryUse(sample_s=0.0)
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
@@ -58,7 +56,7 @@ def test_the_largest_sum_is_kept(process: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_process_that_has_ended_uses_no_memory(process: subprocess.Popen[bytes]) -> None:
-    tree = ProcessTree({}, Started(process))
+    tree = ProcessTree({}, started(process))
     assert process.stdout is not None
     process.stdout.readline()
     tree.look()
@@ -80,5 +78,5 @@ def test_processes_that_were_not_found_yet_use_nothing(process: subprocess.Popen
     process.kill()
     process.wait()
     use = MemoryUse(sample_s=0.0)
-    use.sample([(1, ProcessTree({}, Started(process)))])
+    use.sample([(1, ProcessTree({}, started(process)))])
     assert use.report() == {}

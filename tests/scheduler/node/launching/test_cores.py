@@ -9,7 +9,6 @@ import pytest
 from rank_runs import run_rank
 
 from scheduler.node.launching.cores import binding_text, cores, cpus_of_processors
-from scheduler.node.launching.started import RankReports
 
 #: Two cores with two hardware threads each, one with one.
 CORES = [[0, 3], [1, 4], [2]]
@@ -37,7 +36,7 @@ def printed(cpus: dict[int, list[int]], rank: int) -> list[str]:
     """What a rank that is bound prints: its affinity and the variable, as it sees them."""
     script = "import os; print(*os.sched_getaffinity(0)); print(os.environ.get('RESHAPE_CPUS'))"
     variables = {"RESHAPE_CPUS": binding_text(cpus), "PMI_RANK": str(rank)}
-    done = run_rank([sys.executable, "-c", script], RankReports(1), **variables)
+    _, done = run_rank([sys.executable, "-c", script], **variables)
     assert done.returncode == 0
     return done.stdout.splitlines() + done.stderr.splitlines()
 

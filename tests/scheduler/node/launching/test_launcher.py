@@ -13,8 +13,7 @@ from types import MappingProxyType
 import psutil
 from waiting import wait_until
 
-from scheduler.node.launching.launcher import ProcessLauncher
-from scheduler.node.launching.started import MpiexecStart
+from scheduler.node.launching.launcher import MpiexecStart, ProcessLauncher
 
 
 def run(
@@ -38,9 +37,7 @@ def run(
     )
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)
-    start.ranks.read()
-    if start.ranks.begun:
-        start.ranks.note_end(status)
+    start.end(status, is_proxy=False)
     start.close()
     return start
 
@@ -60,8 +57,8 @@ def test_a_program_is_a_child_with_what_was_asked_for_alone(
     output = tmp_path / "out"
     script = "env; pwd; echo parent $PPID; ls -l /proc/self/fd; grep SigIgn /proc/self/status; cat"
     start = run(launcher, output, "sh", "-c", script, NAME="value ö\udcff")
-    assert start.ranks.begun == {0: start.pid}
-    assert start.ranks.failure is None
+    assert start.begun == {0: start.pid}
+    assert start.failed is None
     text = output.read_text(errors="surrogateescape")
     assert "NAME=value ö\udcff\n" in text
     assert f"\n{tmp_path}\n" in text
@@ -79,8 +76,8 @@ def test_the_end_of_a_program_is_that_of_its_process(
 ) -> None:
     for script, codes in (("exit 11", (11, 0)), ("kill -11 $$", (0, 11)), ("exit 139", (139, 0))):
         start = run(launcher, tmp_path / "out", "sh", "-c", script)
-        assert start.ranks.failure is not None
-        assert (start.ranks.failure.exit_code, start.ranks.failure.signal) == codes
+        assert start.failed is not None
+        assert (start.failed.exit_code, start.failed.signal) == codes
 
 
 def test_a_program_that_cannot_be_executed_is_a_failure_of_the_job(
@@ -108,7 +105,7 @@ def test_a_starter_that_was_killed_is_replaced(launcher: ProcessLauncher, tmp_pa
     (process,) = starters()
     process.kill()
     os.waitpid(process.pid, 0)
-    assert run(launcher, tmp_path / "out", "true").ranks.failure is None
+    assert run(launcher, tmp_path / "out", "true").failed is None
     assert len(starters()) == 1
 
 
@@ -121,7 +118,7 @@ def test_a_starter_that_does_not_answer_in_time_is_killed(
     assert connection is not None
     connection.settimeout(0.1)
     process.suspend()
-    assert run(launcher, tmp_path / "out", "true").ranks.failure is None, "by another starter"
+    assert run(launcher, tmp_path / "out", "true").failed is None, "by another starter"
     assert os.waitpid(process.pid, 0)[1] == signal.SIGKILL
     assert len(starters()) == 1
 
