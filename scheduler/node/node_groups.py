@@ -211,14 +211,14 @@ class NodeGroups:
         marks : variables by which the agent recognises the processes, and for the launcher.
         cgroup : folder of their control group.
         """
-        is_program, names_proxies, output, error, truncate = False, False, "", "", False
+        is_program, spans, output, error, truncate = False, False, "", "", False
         if isinstance(order, m.StartProxy):
             command, size = order.command, order.size
             environment = clean_environment(os.environ) | marks
         else:
             environment = order.environment | marks
             output, error, truncate = order.output, order.error, order.truncate
-            is_program, names_proxies = order.script, bool(order.hosts) and not order.script
+            is_program, spans = order.script, bool(order.hosts) and not order.script
             if order.script:
                 command, size = self._script(order), 1
                 environment = script_over_hosts(environment) if order.hosts else environment
@@ -241,7 +241,7 @@ class NodeGroups:
             limits=order.limits,
             cgroup=cgroup,
             is_program=is_program,
-            names_proxies=names_proxies,
+            spans=spans,
         )
 
     def _script(self, order: m.StartGroup) -> list[str]:

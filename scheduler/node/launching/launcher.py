@@ -3,8 +3,7 @@
 A start reports whether mpiexec could be started, what the ranks report, and how the group ended.
 
 On one host mpiexec forks the processes. On several hosts it waits for a proxy on each of them,
-which the agents start (`spanning.py`). A small process beside the agent forks what is started
-(`starter.py`).
+which the agents start. A small process beside the agent forks what is started (`starter.py`).
 """
 
 from __future__ import annotations
@@ -39,13 +38,9 @@ from scheduler.protocol.agent_messages import Fault, GroupEnd
 if TYPE_CHECKING:
     from scheduler.node.launching.starter import StartRequest
 
-_STARTER, _SPANNING, _RANK, _OVER_HOSTS = (
-    str(Path(__file__).with_name(name))
-    for name in ("starter.py", "spanning.py", "rank.py", "over_hosts")
+_STARTER, _RANK, _OVER_HOSTS = (
+    str(Path(__file__).with_name(name)) for name in ("starter.py", "rank.py", "over_hosts")
 )
-#: Variables that get the numbers of the descriptors for status, reports and commands of proxies.
-_INHERITS = ["", "RESHAPE_REPORT"]
-_SPANNING_INHERITS = ["RESHAPE_STATUS", "RESHAPE_REPORT", "RESHAPE_PROXIES"]
 _NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 #: Seconds within which a process is forked, the start of the one that forks it included.
 LIMIT_S = 5.0
@@ -241,7 +236,7 @@ class ProcessLauncher:
         limits: Mapping[str, int] = _NO_LIMITS,
         cgroup: str = "",
         is_program: bool = False,
-        names_proxies: bool = False,
+        spans: bool = False,
     ) -> MpiexecStart:
         """Start a command, such as an mpiexec.
 
@@ -261,7 +256,7 @@ class ProcessLauncher:
         cgroup : folder of their control group (`reshape.files.cgroup`); "": that of this process.
         is_program : whether the command is the program of a job, and not an mpiexec or a proxy. It
             may call mpiexec itself.
-        names_proxies : whether it is an mpiexec over several hosts (`mpiexec_over_hosts`).
+        spans : whether it is an mpiexec over several hosts (`mpiexec_over_hosts`).
 
         Raises
         ------
@@ -278,11 +273,10 @@ class ProcessLauncher:
             "umask": -1 if umask is None else umask,
             "limits": dict(limits),
             "cgroup": cgroup,
-            "inherited": _SPANNING_INHERITS if names_proxies else _INHERITS,
+            "spans": spans,
         }
-        return MpiexecStart(
-            partial(self._fork, request), size, is_program=is_program, spans=names_proxies
-        )
+        fork = partial(self._fork, request)
+        return MpiexecStart(fork, size, is_program=is_program, spans=spans)
 
     def _fork(self, request: StartRequest, descriptors: list[int]) -> int:
         """Let the starter fork; return the number of the new process.
@@ -368,8 +362,7 @@ def mpiexec_over_hosts(
     address : address under which the other hosts reach this one.
     """
     counts = [f"{name}:{rank_hosts.count(host)}" for host, name in enumerate(hosts)]
-    command = [sys.executable, "-I", "-S", _SPANNING]
-    command += [_mpiexec(), "-launcher", "manual", "-localhost", address]
+    command = [_mpiexec(), "-launcher", "manual", "-localhost", address]
     command += ["-hosts", ",".join(counts), "-rankmap", ",".join(map(str, rank_hosts))]
     return [*command, "-n", str(len(rank_hosts)), *rank_command(argv)]
 

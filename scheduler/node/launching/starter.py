@@ -19,6 +19,15 @@ The first file descriptor is the status. It is closed when the command is execut
 reason of the failure is written to it, after "node: " or "job: " for whose reason it is, and the
 exit code is 126. The command is searched on the PATH of its environment.
 
+An mpiexec over several hosts, ``mpiexec -launcher manual``, prints one command for each host, which
+starts the proxy of the host, and waits until all proxies have connected. The child stays as its
+parent: it starts the first proxy and writes the commands of the others to the third file
+descriptor, as a JSON list of lists; agents start those on their hosts. From then on it copies what
+mpiexec prints, which is the output of the job, and ends as mpiexec does. Hydra gives the
+environment of mpiexec to all processes of a job, on top of that of their proxy. The variables
+RESHAPE_AGENT, RESHAPE_CPUS and RESHAPE_REPORT, and those with paths in shared memory, differ
+between hosts, so only the proxies have them.
+
 An mpiexec or a proxy continues to ignore SIGPIPE, as the interpreter does. The mpiexec of MPICH
 writes to proxies that have ended already if a program ends within milliseconds of its start, and
 SIGPIPE would kill it. A proxy sets its own handler of SIGPIPE, so that the processes that it starts
@@ -38,6 +47,8 @@ import sys
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     import signal
+    import subprocess
+    from types import FrameType
     from typing import NoReturn, TypedDict
 
     class StartRequest(TypedDict):
@@ -54,8 +65,7 @@ if TYPE_CHECKING:
         umask : of the process and of the files; -1: that of this process, and mode 0644.
         limits : soft resource limits by name (`job_bounds.LIMITS`).
         cgroup : folder of the control group of the process; "": that of the starter.
-        inherited : variables that get the numbers of the file descriptors which the command
-            inherits, in their order; "" for a descriptor that it does not inherit.
+        spans : whether it is an mpiexec over several hosts.
         """
 
         command: list[str]
@@ -68,7 +78,7 @@ if TYPE_CHECKING:
         umask: int
         limits: dict[str, int]
         cgroup: str
-        inherited: list[str]
+        spans: bool
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
@@ -85,6 +95,13 @@ RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
 CANNOT_START = 126
 #: Errors of a process that a node has no room for.
 NO_ROOM = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Variables that differ between the hosts of a job.
+_OF_HOST = ["RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT"]
+_OF_HOST += ["RESHAPE_SHM", "RESHAPE_SERVER", "RESHAPE_OWN_FOLDERS"]
+_LINE, _END = b"HYDRA_LAUNCH: ", b"HYDRA_LAUNCH_END"
+_LOST = b"\nreshape: output is missing here: there was no room for it\n"
+#: Seconds that the proxy may take to end after mpiexec.
+_PROXY_S = 5.0
 #: Bytes of the length of a request, and of an answer.
 NUMBER_BYTES = 8
 #: File descriptors of a request at most.
@@ -172,10 +189,8 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
     status, environment = descriptors[0], request["environment"]
     command, is_program = request["command"], request["is_program"]
     prepare(status, request)
-    for name, descriptor in zip(request["inherited"], descriptors, strict=True):
-        if name:
-            environment[name] = str(descriptor)
-            os.set_inheritable(descriptor, True)
+    environment["RESHAPE_REPORT"] = str(descriptors[1])
+    os.set_inheritable(descriptors[1], True)
     for lower in job_bounds.take_limits(request["limits"]):
         if request["output"]:
             os.write(2, f"reshape: {lower}\n".encode())
@@ -183,7 +198,9 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
     try:
         if is_program:
             become_program(command, environment)
-        os.execvpe(command[0], command, environment)
+        if not request["spans"]:
+            os.execvpe(command[0], command, environment)
+        mpiexec = start_mpiexec(command, environment)
     except (OSError, ValueError) as error:
         number = number_of(error)
         is_job = number in (errno.E2BIG, errno.EINVAL)
@@ -193,6 +210,8 @@ def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
             os.write(2, text.encode(errors="replace"))
         shown = command[0] if command[0].isprintable() else repr(command[0])
         fail(status, f"cannot start {shown}", error, is_job=is_job)
+    os.close(status)
+    span_hosts(mpiexec, environment, *descriptors[1:])
 
 
 def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -290,6 +309,106 @@ def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) 
     if truncate and not job_bounds.is_null(os.fstat(descriptor)):
         os.ftruncate(descriptor, 0)
     return descriptor
+
+
+# ---------------------------------------------------------------- an mpiexec over several hosts
+
+
+def start_mpiexec(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+    """Start an mpiexec that waits for proxies.
+
+    Raises
+    ------
+    OSError, ValueError : it cannot be started.
+    """
+    import subprocess  # late: each start copies what is imported
+
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        env={name: value for name, value in environment.items() if name not in _OF_HOST},
+        restore_signals=False,  # SIGPIPE stays ignored
+        preexec_fn=_die_with_this_process,  # noqa: PLW1509 - this process has one thread
+    )
+
+
+def span_hosts(
+    mpiexec: subprocess.Popen[bytes], environment: dict[str, str], report: int, proxies: int
+) -> NoReturn:
+    """Start the proxies of an mpiexec over several hosts, copy its output, and end as it does.
+
+    Parameters
+    ----------
+    report, proxies : file descriptors for the reports of ranks and the commands of the proxies.
+    """
+    import json
+    import subprocess
+
+    _forward_signals(mpiexec)
+    commands = _proxy_commands(mpiexec)
+    os.write(proxies, json.dumps(commands[1:]).encode())
+    os.close(proxies)
+    proxy = None
+    if commands:
+        proxy = subprocess.Popen(
+            commands[0], env=environment, stdin=subprocess.DEVNULL, pass_fds=[report]
+        )
+    _copy_output(mpiexec)
+    code = mpiexec.wait()
+    if proxy is not None:
+        try:
+            proxy.wait(_PROXY_S)
+        except subprocess.TimeoutExpired:
+            proxy.kill()
+            proxy.wait()
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+def _proxy_commands(mpiexec: subprocess.Popen[bytes]) -> list[list[str]]:
+    """Read the commands of the proxies; what else mpiexec prints is output."""
+    import shlex
+
+    assert mpiexec.stdout is not None
+    commands = []
+    for line in mpiexec.stdout:
+        if line.startswith(_END):
+            break
+        if line.startswith(_LINE):
+            commands.append(shlex.split(line.removeprefix(_LINE).decode()))
+        else:
+            os.write(1, line)
+    return commands
+
+
+def _copy_output(mpiexec: subprocess.Popen[bytes]) -> None:
+    """Copy what mpiexec prints; while the disk is full, the job continues without its output."""
+    assert mpiexec.stdout is not None
+    is_lost = False
+    while data := mpiexec.stdout.read1(1 << 16):  # type: ignore[attr-defined]
+        view = memoryview(_LOST + data if is_lost else data)
+        try:
+            while view:
+                view = view[os.write(1, view) :]
+                is_lost = False
+        except OSError:
+            is_lost = True
+
+
+def _forward_signals(mpiexec: subprocess.Popen[bytes]) -> None:
+    def forward(number: int, _frame: FrameType | None) -> None:
+        mpiexec.send_signal(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, forward)
+
+
+def _die_with_this_process() -> None:
+    """Let the kernel kill mpiexec when this process dies; its proxies then end their processes."""
+    prctl.die_with_parent()
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
 
 
 if __name__ == "__main__":
