@@ -17,7 +17,6 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
@@ -36,15 +35,6 @@ HOOK_S, PROBE_S, STAND_IN_S = 60.0, 20.0, 10.0
 MOST_HOOKS = 100
 #: Interval in seconds of searching the descendants of an errand.
 LOOK_S = 0.1
-
-
-@dataclass(frozen=True)
-class _Errand:
-    """An errand that runs; `ended` is called when all of its processes have ended."""
-
-    tree: ProcessTree
-    limit_s: float
-    ended: Callable[[ProcessTree], None]
 
 
 class Errands:
@@ -74,12 +64,14 @@ class Errands:
     ) -> None:
         self._launcher, self._folders, self._mark, self._files = launcher, folders, mark, files
         self._stand_in_s, self._hook_s = stand_in_s, hook_s
-        self._running: dict[str, _Errand] = {}  # by kind and number
+        # By kind and number: the processes, the time limit in seconds, and what is called when all
+        # processes have ended.
+        self._running: dict[str, tuple[ProcessTree, float, Callable[[ProcessTree], None]]] = {}
         self.probe, self.probe_failure = 0, ""
 
     def trees(self) -> Iterable[ProcessTree]:
         """Return the processes of all errands."""
-        return [errand.tree for errand in self._running.values()]
+        return [tree for tree, _, _ in self._running.values()]
 
     def start_hook(self, order: m.RunHook) -> None:
         """Start the hook of a job that has ended; a failure is logged and has no consequence."""
@@ -111,7 +103,7 @@ class Errands:
                 log.warning("%s ended with %s", key, how)
 
         tree = ProcessTree(marker, start)
-        self._running[key] = _Errand(tree, self._hook_s, ended)
+        self._running[key] = tree, self._hook_s, ended
         log.info("%s pid=%d", key, start.pid)
 
     def start_stand_in(self, order: m.CancelAccept) -> None:
@@ -128,7 +120,7 @@ class Errands:
                 self._files.remove_later(tree)
 
         tree = ProcessTree(marker, start)
-        self._running[key] = _Errand(tree, self._stand_in_s, ended)
+        self._running[key] = tree, self._stand_in_s, ended
         log.info("%s pid=%d", key, start.pid)
 
     def start_probe(self, order: m.ProbeNode) -> None:
@@ -155,24 +147,24 @@ class Errands:
             how = end.why or f"a program that does nothing ended with {end.exit_code}:{end.signal}"
             self._end_probe(order.serial, how if end.has_failed else "")
 
-        self._running[key] = _Errand(ProcessTree(marker, start), PROBE_S, ended)
+        self._running[key] = ProcessTree(marker, start), PROBE_S, ended
 
     def examine(self) -> None:
         """End errands that take too long, and forget those that have ended."""
-        for key, errand in list(self._running.items()):
-            tree, now = errand.tree, time.monotonic()
+        for key, (tree, limit_s, ended) in list(self._running.items()):
+            now = time.monotonic()
             if tree.status is None:
                 tree.start.read_reports()
-                is_late = now - tree.started > errand.limit_s
+                is_late = now - tree.started > limit_s
                 if is_late or now - tree.looked > LOOK_S:
                     tree.look()
                 if is_late:
-                    log.warning("%s is ended after %g s", key, errand.limit_s)
+                    log.warning("%s is ended after %g s", key, limit_s)
                     tree.send_signal(signal.SIGKILL)
             elif not tree.kill_descendants():
                 tree.start.close()
                 del self._running[key]
-                errand.ended(tree)
+                ended(tree)
 
     def _marker(self, key: str) -> dict[str, str]:
         """Variables by which the agent recognises the processes of an errand."""

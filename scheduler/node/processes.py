@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import NamedTuple
 
 import psutil
 
@@ -88,9 +87,6 @@ SAMPLE_S = 1.0
 #: A new maximum is reported if it is larger by this factor, so that few reports differ.
 GROWTH = 1.1
 _MIB = 1 << 20
-_PAGE = os.sysconf("SC_PAGE_SIZE")
-#: Fields of /proc/PID/stat after the name of the program (proc(5), fields 4, 22 and 24).
-_PARENT, _STARTED, _RESIDENT = 1, 19, 21
 
 
 @dataclass
@@ -108,7 +104,7 @@ class ProcessTree:
     looked : monotonic time at which descendants were searched last.
     looked_at : wall time of this or, before the first search, of the start; Unix seconds.
     started_at : wall time of the start, Unix seconds.
-    present : start times of the descendants that the last search found, by process number.
+    present : descendants that the last search found.
     status : wait status of mpiexec; None while it has not been reaped.
     end : how the group has ended, from then on.
     largest_process : largest memory of any single process, once mpiexec has been reaped; bytes.
@@ -122,7 +118,7 @@ class ProcessTree:
     looked: float = 0.0
     looked_at: float = field(default_factory=time.time)
     started_at: float = field(default_factory=time.time)
-    present: dict[int, int] = field(default_factory=dict)
+    present: list[psutil.Process] = field(default_factory=list)
     status: int | None = None
     end: GroupEnd = field(default_factory=GroupEnd)
     largest_process: int = 0
@@ -160,20 +156,22 @@ class ProcessTree:
         if self.status is not None:
             return
         descendants = descendants_of(self.pid)
-        for pid in descendants - self.seen.keys():
-            with suppress(psutil.Error):
-                self.seen[pid] = psutil.Process(pid)
+        self.seen |= _processes(descendants - self.seen.keys())
         # The parents of the programs are no part of the job.
         own = descendants - set(self.start.begun.values())
-        stats = {pid: stat_of(pid) for pid in (own | {self.pid} if self.start.is_program else own)}
-        self.present = {pid: stat.started for pid, stat in stats.items() if stat is not None}
+        own = own | {self.pid} if self.start.is_program else own
+        self.present = [*_processes(own).values()]
         self.mpi_files |= mapped_by(self.seen)
         self.looked_at = looked_at
 
     def resident_bytes(self) -> int:
         """Add up the resident memory of the descendants that the last search found."""
-        stats = ((stat_of(pid), started) for pid, started in self.present.items())
-        return sum(s.resident for s, started in stats if s is not None and s.started == started)
+        resident = 0
+        for process in self.present:
+            with suppress(psutil.Error):
+                if process.is_running():  # compares the start time
+                    resident += process.memory_info().rss
+        return resident
 
     def reaped(self, status: int, largest_process: int) -> None:
         """Record the end of mpiexec; its process number may be reused from now on.
@@ -203,9 +201,8 @@ class ProcessTree:
         ----------
         to_script : whether a script gets it alone, without what it has started.
         """
-        for pid in self.start.running():
+        for process in _processes(self.start.running()).values():
             with suppress(psutil.Error):
-                process = psutil.Process(pid)
                 # The first process of a group with a script is the script itself.
                 for each in [process] if to_script else process.children(recursive=True):
                     with suppress(psutil.Error):
@@ -234,7 +231,8 @@ class ProcessTree:
 
     def has_lost_rank(self) -> bool:
         """Whether the parent of a program was killed; the program itself may still run."""
-        return not all(map(_is_running, self.start.running()))
+        running = self.start.running()
+        return sum(map(is_alive, _processes(running).values())) < len(running)
 
     def _living(self) -> list[psutil.Process]:
         """Descendants that still run.
@@ -246,10 +244,7 @@ class ProcessTree:
         for pid in children_of(os.getpid()):
             if pid != self.pid and pid not in descendants and self._owns(pid):
                 descendants |= {pid} | descendants_of(pid)
-        processes = dict(self.seen)
-        for pid in descendants - processes.keys():
-            with suppress(psutil.Error):
-                processes[pid] = psutil.Process(pid)
+        processes = self.seen | _processes(descendants - self.seen.keys())
         return [process for process in processes.values() if is_alive(process)]
 
     def _owns(self, pid: int) -> bool:
@@ -273,11 +268,13 @@ def is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def _is_running(pid: int) -> bool:
-    try:
-        return is_alive(psutil.Process(pid))
-    except psutil.Error:
-        return False
+def _processes(pids: Iterable[int]) -> dict[int, psutil.Process]:
+    """Return the processes of these numbers that exist."""
+    processes = {}
+    for pid in pids:
+        with suppress(psutil.Error):
+            processes[pid] = psutil.Process(pid)
+    return processes
 
 
 def _is_below(pid: int, ancestor: int) -> bool:
@@ -286,10 +283,10 @@ def _is_below(pid: int, ancestor: int) -> bool:
     Each parent is read from its child: the lists of children may lack one.
     """
     while pid not in (ancestor, os.getpid(), 0):
-        stat = stat_of(pid)
-        if stat is None:
+        try:
+            pid = psutil.Process(pid).ppid()
+        except psutil.Error:
             return True
-        pid = stat.parent
     return pid == ancestor
 
 
@@ -301,32 +298,6 @@ def wake_on_child() -> int:
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
     return read
-
-
-class ProcessStat(NamedTuple):
-    """What the kernel says of a process.
-
-    Attributes
-    ----------
-    parent : process number of its parent.
-    started : clock ticks from the boot to its start; it tells two processes of one number apart.
-    resident : bytes of memory that are not swapped out.
-    """
-
-    parent: int
-    started: int
-    resident: int
-
-
-def stat_of(pid: int) -> ProcessStat | None:
-    """Return what the kernel says of a process, None if there is none of this number."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    fields = text[text.rindex(b")") + 2 :].split()  # the name may hold blanks and brackets
-    parent, started, pages = (int(fields[k]) for k in (_PARENT, _STARTED, _RESIDENT))
-    return ProcessStat(parent, started, pages * _PAGE)
 
 
 class MemoryUse:
