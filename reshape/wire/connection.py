@@ -11,6 +11,7 @@ over TCP (:mod:`reshape.wire.access`).
 from __future__ import annotations
 
 import os
+import socket
 import struct
 import time
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
+from urllib.parse import urlsplit
 
 import msgspec
 import zmq
@@ -281,6 +283,18 @@ class Connection(Generic[M]):
             f"no answer from the scheduler service at {self.endpoint} within {timeout:g} s; "
             "if it has ended, start it again with 'reshape serve'"
         )
+
+
+def own_address(endpoint: str) -> str:
+    """Return the address of this host on the network by which it reaches a TCP endpoint."""
+    parts = urlsplit(endpoint)
+    try:
+        address_info = socket.getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(address_info[0], socket.SOCK_DGRAM) as probe:
+            probe.connect(address_info[4])  # sends nothing
+            return str(probe.getsockname()[0])
+    except OSError:
+        return socket.gethostname()
 
 
 def use_keys(socket: zmq.Socket[bytes], access: AccessFile) -> None:

@@ -18,11 +18,11 @@ import msgspec
 from reshape.cli.options import WholeRange, completed, example
 from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.access import read_access
+from reshape.wire.connection import own_address
 from scheduler.client.options import directory_option
 from scheduler.config.settings import ServeConfig
 from scheduler.config.sources import load_config
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.host_place import own_address
 from scheduler.node.logs import FORMAT, log_to_file
 from scheduler.node.slurm import SlurmAllocation, own_allocation
 from scheduler.policies.registry import known

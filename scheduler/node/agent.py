@@ -29,16 +29,16 @@ import click
 import msgspec
 import zmq
 
+import reshape
 from reshape.cli.options import example
-from reshape.errors import ProtocolError, ReshapeError
+from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.files.private_folder import make_private
 from reshape.wire.access import AccessFile, read_access, write_private
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
-from reshape.wire.connection import use_keys
+from reshape.wire.connection import own_address, use_keys
 from reshape.wire.identity import slurm_job
-from scheduler.node.directory import ServiceDirectory
+from scheduler.node.directory import HostPlace, ServiceDirectory
 from scheduler.node.errands import STAND_IN_S
-from scheduler.node.host_place import HostPlace, arrive, own_address
 from scheduler.node.launching.cores import cores
 from scheduler.node.launching.launcher import never_began
 from scheduler.node.launching.prctl import survive_hangup
@@ -46,6 +46,7 @@ from scheduler.node.logs import FORMAT, BoundedLog, log_to_file
 from scheduler.node.node_groups import NodeGroups
 from scheduler.node.processes import wake_on_child
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import ServiceConnection, expect
 from scheduler.protocol.messages import decode, is_other_release, start_of
 
 log = logging.getLogger(__name__)
@@ -60,6 +61,8 @@ RECONNECT_S = 10.0
 IDLE_EXIT_S = 60.0
 #: Time limit for opening the output and entering the working directory of a group.
 START_S = 20.0
+#: Seconds to wait for the answer to an arrival, and between two log lines about a silent service.
+ANSWER_S, SILENCE_LOG_S = 5.0, 30.0
 #: Stands for the standard input instead of an access file.
 STANDARD_INPUT = "-"
 
@@ -411,6 +414,29 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         in_slurm = bool(slurm_job())
         address = own_address(access.endpoint)
         Agent(host, node, address=address, loses_host=in_slurm).run()
+
+
+def arrive(access: AccessFile, node: str) -> HostPlace:
+    """Ask the service how to serve a node, until it answers.
+
+    Raises
+    ------
+    AccessRefused : the service refuses the key.
+    ReshapeError : the service refuses this agent; the message is its reason.
+    """
+    arrival = m.AgentArrival(node=node, host=socket.gethostname(), release=reshape.__version__)
+    logged = float("-inf")
+    while True:
+        with ServiceConnection(access.endpoint, access) as client:
+            try:
+                answer = client.request(arrival, ANSWER_S)
+            except ServiceUnavailable as error:
+                if time.monotonic() - logged > SILENCE_LOG_S:
+                    logged = time.monotonic()
+                    log.warning("waiting for the service: %s", error)
+                time.sleep(0.2)
+                continue
+        return HostPlace(access, expect(m.AgentSettings, answer))
 
 
 def _detach(log_file: Path) -> None:

@@ -16,6 +16,10 @@ Only its user can access the directory (mode 0700). It contains the ZeroMQ socke
 would exceed the limit of the operating system (107 bytes). The socket is then in a folder below the
 system's temporary directory. Folders outside of the directory have random names, so that no other
 user can create them in advance; :mod:`reshape.files.private_folder` verifies them.
+
+An agent on a host that does not have this directory has a `HostPlace` instead. The name of the
+folder for shared memory is random and the same on all hosts, except where another user has taken
+it. Agents therefore set the paths in the environment of a job's processes.
 """
 
 from __future__ import annotations
@@ -30,9 +34,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private, own_folder
+from reshape.wire.access import AccessFile, write_private
+
+if TYPE_CHECKING:
+    from scheduler.protocol.agent_messages import AgentSettings
 
 MEMORY = Path("/dev/shm")
 #: Name of the access file for the processes of jobs, in the folder `JobFolders.memory`.
@@ -293,3 +302,66 @@ class ServiceDirectory(JobFolders):
     def agent_lock(self, node: str) -> AbstractContextManager[bool]:
         """Hold the lock of the agent of a node; yields False if another agent holds it."""
         return hold(self.path / f"agent-{node}.lock")
+
+
+class HostPlace(JobFolders):
+    """What an agent on another host has instead of the directory of its service.
+
+    Parameters
+    ----------
+    access : access file of the role agent.
+    settings : answer of the service to the arrival of the agent.
+    """
+
+    def __init__(self, access: AccessFile, settings: AgentSettings) -> None:
+        self.access, self.settings = access, settings
+        self.endpoint = access.endpoint
+
+    @property
+    def name(self) -> str:
+        """Name of the folder for shared memory; it identifies the service on all hosts."""
+        return self.settings.memory
+
+    def read_secret(self) -> str:
+        """Return no secret: the key of the connection proves what this agent is."""
+        return ""
+
+    def write_job_access(self) -> None:
+        """Write the access file for the processes of jobs.
+
+        Raises
+        ------
+        ReshapeError : the folder for shared memory is not safe to use, or is full.
+        """
+        make_private(self.memory)
+        write_private(self.job_access, self.settings.job_access)
+
+    def agent_lock(self, node: str) -> AbstractContextManager[bool]:
+        """Hold the lock of a node's agent on this host; yields False if another agent holds it."""
+        make_private(self.memory)
+        return hold(self.memory / f"agent-{node}.lock")
+
+    def is_shared(self, node: str) -> bool:
+        """Whether an agent of this service other than that of a node runs on this host."""
+        own = self.memory / f"agent-{node}.lock"
+        return any(_is_held(path) for path in self.memory.glob("agent-*.lock") if path != own)
+
+    def remove(self, node: str) -> None:
+        """Remove the files of the agent of a node; the folder too, if nothing else is in it."""
+        (self.memory / f"agent-{node}.lock").unlink(missing_ok=True)
+        if not self.is_shared(node):
+            self.job_access.unlink(missing_ok=True)
+        with suppress(OSError):  # another agent of this service uses it
+            self.memory.rmdir()
+
+
+def _is_held(lock: Path) -> bool:
+    """Whether a process holds a lock."""
+    try:
+        with lock.open() as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return False
+    except BlockingIOError:
+        return True
+    return False

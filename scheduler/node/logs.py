@@ -18,7 +18,7 @@ def log_to_file(path: Path) -> None:
     logging.basicConfig(level=logging.INFO, format=FORMAT, handlers=[handler])
 
 
-class BoundedLog:
+class BoundedLog(logging.LoggerAdapter[logging.Logger]):
     """Writes lines that a peer may cause at any rate, at a bounded rate, and counts the others.
 
     Parameters
@@ -33,25 +33,15 @@ class BoundedLog:
     """
 
     def __init__(self, log: logging.Logger, burst: int = 20, per_second: float = 1.0) -> None:
+        super().__init__(log)
         self.omitted = 0
-        self._log, self._burst, self._per_second = log, burst, per_second
+        self._burst, self._per_second = burst, per_second
         self._allowed = float(burst)
         self._at = time.monotonic()
 
-    def warning(self, text: str, *values: object) -> None:
-        """Write a warning, if the rate allows it."""
-        if self._take():
-            self._log.warning(text, *values)
-
-    def error(self, text: str, *values: object) -> None:
-        """Write an error, if the rate allows it."""
-        if self._take():
-            self._log.error(text, *values)
-
-    def exception(self, text: str, *values: object) -> None:
-        """Write an error with the traceback of the present exception, if the rate allows it."""
-        if self._take():
-            self._log.exception(text, *values)
+    def isEnabledFor(self, level: int) -> bool:  # noqa: N802 - the name of the base class
+        """Whether a line may be written now, which is asked once for each."""
+        return self.logger.isEnabledFor(level) and self._take()
 
     def _take(self) -> bool:
         now = time.monotonic()
@@ -62,6 +52,6 @@ class BoundedLog:
             return False
         self._allowed -= 1
         if self.omitted:
-            self._log.warning("%d similar lines were left out", self.omitted)
+            self.logger.warning("%d similar lines were left out", self.omitted)
             self.omitted = 0
         return True

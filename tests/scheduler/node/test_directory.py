@@ -1,4 +1,4 @@
-"""Files of the service directory."""
+"""Files of the service directory, and what agents on another host share with each other."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.node.directory import ServiceDirectory
+from reshape.wire.access import AccessFile
+from scheduler.node import directory
+from scheduler.node.directory import HostPlace, ServiceDirectory
+from scheduler.protocol import messages as m
 
 
 def test_a_full_disk_leaves_no_empty_secret(tmp_path: Path) -> None:
@@ -68,3 +71,24 @@ def test_a_folder_is_taken_if_it_is_empty_or_of_a_service_or_has_what_commands_l
     (tmp_path / "memory-folder").unlink()  # a journal that was restored alone
     (tmp_path / "journal.db").touch()
     place.create()
+
+
+def test_the_last_agent_of_a_service_on_a_host_removes_what_agents_share(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(directory, "MEMORY", tmp_path)
+    keys = {"server_key": "s", "public_key": "p", "secret_key": "k"}
+    access = AccessFile(endpoint="tcp://n1:7077", role="agent", user="ann", **keys)
+    settings = m.AgentSettings(memory="reshape-1", heartbeat_s=1.0, job_access=access)
+    place = HostPlace(access, settings)
+    with place.agent_lock("a") as is_first:
+        assert is_first
+        with place.agent_lock("b"):
+            place.write_job_access()
+            assert place.is_shared("a")
+            assert place.is_shared("b")
+            place.remove("a")
+            assert place.job_access.exists()
+        assert not place.is_shared("a")
+    place.remove("b")
+    assert not place.memory.exists()
