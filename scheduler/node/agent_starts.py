@@ -21,7 +21,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import BinaryIO
 
 from reshape.wire.identity import slurm_job
 from scheduler.config.settings import NodeConfig
@@ -117,12 +117,7 @@ class AgentStarts:
         failures = 0 if launcher == "local" else attempts.failures
         wait_s = min(RESTART_S * 2**failures, MOST_RESTART_S)
         attempts.next_at = time.monotonic() + wait_s
-        if launcher == "local":
-            self._start_local(node, attempts)
-        elif launcher == "ssh":
-            self._start_by_ssh(node, attempts)
-        else:
-            self._start_by_srun(node, attempts)
+        self._start(node, attempts)
 
     def all_ended(self) -> bool:
         """Whether no agent runs on this host, and none is being started."""
@@ -150,41 +145,26 @@ class AgentStarts:
             log.debug("cannot try the lock of the agent of %s: %s", node, error)
             return True
 
-    def _start_local(self, node: str, attempts: _Attempts) -> None:
-        agent = [sys.executable, "-m", "reshape", "agent"]
-        command = [*agent, "--dir", str(self._directory.path), "--node", node]
-        self._start(node, attempts, command, "agent", "a+b", stdin=Path(os.devnull))
-
-    def _start_by_ssh(self, node: str, attempts: _Attempts) -> None:
-        host = self._nodes[node].host or node
-        agent = ["-m", "reshape", "agent", "--connect", "-", "--node", node, "--background"]
-        command = [sys.executable, *agent]
-        if "PYTHONPATH" in os.environ:
-            command = ["env", f"PYTHONPATH={os.environ['PYTHONPATH']}", *command]
-        ssh = [*self._ssh, "-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
-        command = [*ssh, shlex.join(command)]
-        self._start(node, attempts, command, "start", "w+b", stdin=self._agent_access)
-
-    def _start_by_srun(self, node: str, attempts: _Attempts) -> None:
-        job, host = slurm_job(), self._nodes[node].host or node
-        agent = [sys.executable, "-m", "reshape", "agent", "--connect", "-", "--node", node]
-        attempts.has_ended = False
-        command, variables = [*agent_step(job, host), *agent], clean_variables()
-        self._start(node, attempts, command, "agent", "a+b", self._agent_access, variables)
-
-    def _start(
-        self,
-        node: str,
-        attempts: _Attempts,
-        command: list[str],
-        log_name: str,
-        mode: Literal["w+b", "a+b"],
-        stdin: Path,
-        environment: dict[str, str] | None = None,
-    ) -> None:
+    def _start(self, node: str, attempts: _Attempts) -> None:
         """Start a process that is an agent, or starts one, with its messages in a log."""
+        launcher, host = self._nodes[node].launcher, self._nodes[node].host or node
+        agent = [sys.executable, "-m", "reshape", "agent"]
+        remote = [*agent, "--connect", "-", "--node", node]
+        stdin, environment = self._directory.path / "access" / "agent.json", None
+        if launcher == "local":
+            command = [*agent, "--dir", str(self._directory.path), "--node", node]
+            stdin = Path(os.devnull)
+        elif launcher == "ssh":
+            path = os.environ.get("PYTHONPATH")
+            words = [] if path is None else ["env", f"PYTHONPATH={path}"]
+            options = ["-o", "BatchMode=yes", "-o", f"ConnectTimeout={CONNECT_S}", "--", host]
+            command = [*self._ssh, *options, shlex.join([*words, *remote, "--background"])]
+        else:
+            command, environment = [*agent_step(slurm_job(), host), *remote], clean_variables()
+            attempts.has_ended = False
         try:
-            attempts.output = self._directory.log(f"{log_name}-{node}").open(mode)
+            log_file = self._directory.log(f"{'start' if launcher == 'ssh' else 'agent'}-{node}")
+            attempts.output = log_file.open("w+b" if launcher == "ssh" else "a+b")
             attempts.written = attempts.output.tell()
             with stdin.open("rb") as file:
                 attempts.process = subprocess.Popen(
@@ -197,10 +177,6 @@ class AgentStarts:
                 )
         except OSError as error:
             self._failed(node, attempts, f"cannot start {command[0]}: {error.strerror}")
-
-    @property
-    def _agent_access(self) -> Path:
-        return self._directory.path / "access" / "agent.json"
 
     def _reap(self, node: str, attempts: _Attempts) -> None:
         """Note how the start of an agent has ended; a local agent itself is the process."""

@@ -45,10 +45,6 @@ _NONE = frozenset({"", "N/A", "None", "NONE", "(null)", "Unknown", "UNKNOWN", "N
 _INHERITED = re.compile(r"SLURM_(?!CONF$|CLUSTERS$|JWT$)|SLURMD_|SBATCH_JOB")
 
 
-class BatchSystemError(ReshapeError):
-    """A command of a batch system failed; the message quotes the command and its error output."""
-
-
 class BatchState(Enum):
     """State of a batch job.
 
@@ -144,13 +140,13 @@ class Slurm:
 
         Raises
         ------
-        BatchSystemError : it was refused, or the batch system does not answer.
+        ReshapeError : it was refused, or the batch system does not answer.
         """
         output, _ = self._run(_sbatch(request), request.script)
         for line in output.splitlines():
             if _ID.fullmatch(line.strip()):
                 return line.strip()
-        raise BatchSystemError(f"sbatch printed no job id: {output[:200]!r}")
+        raise ReshapeError(f"sbatch printed no job id: {output[:200]!r}")
 
     def check(self, request: BatchRequest) -> str:
         """Ask whether a batch job would be accepted, without submitting it.
@@ -161,7 +157,7 @@ class Slurm:
 
         Raises
         ------
-        BatchSystemError : it would be refused, or the batch system does not answer.
+        ReshapeError : it would be refused, or the batch system does not answer.
         """
         readable = {"SLURM_TIME_FORMAT": "standard"}  # for a person
         output, said = self._run([*_sbatch(request), "--test-only"], request.script, readable)
@@ -172,7 +168,7 @@ class Slurm:
 
         Raises
         ------
-        BatchSystemError : the batch system does not answer.
+        ReshapeError : the batch system does not answer.
         """
         statuses = {job: BatchStatus(BatchState.UNKNOWN) for job in ids}
         for cluster, numbers in _by_cluster(statuses).items():
@@ -189,7 +185,7 @@ class Slurm:
 
         Raises
         ------
-        BatchSystemError : the batch system does not answer.
+        ReshapeError : the batch system does not answer.
         """
         listed = ",".join(names)
         if not listed:
@@ -204,7 +200,7 @@ class Slurm:
 
         Raises
         ------
-        BatchSystemError : the batch system does not answer or refuses.
+        ReshapeError : the batch system does not answer or refuses.
         """
         for cluster, numbers in _by_cluster(ids).items():
             self._run(["scancel", *cluster, *numbers])
@@ -215,7 +211,7 @@ class Slurm:
         squeue = ["squeue", *cluster, "--noheader", "--states=all", jobs]
         try:
             output, _ = self._run([*squeue, f"--format={_SQUEUE_FORMAT}"])
-        except BatchSystemError as error:
+        except ReshapeError as error:
             if "Invalid job id" not in str(error):  # none of the jobs is known any more
                 raise
             output = ""
@@ -234,7 +230,7 @@ class Slurm:
             output, _ = self._run(
                 [*sacct, f"--jobs={','.join(numbers)}", f"--format={_SACCT_FORMAT}"]
             )
-        except BatchSystemError:
+        except ReshapeError:
             return {}
         statuses = read_statuses(output, numbers)
         # The controller has forgotten these jobs, so none of them runs, whatever the record says.
@@ -273,7 +269,7 @@ def run_command(
 
     Raises
     ------
-    BatchSystemError : it cannot be started, failed, or took too long.
+    ReshapeError : it cannot be started, failed, or took too long.
     """
     quoted = _shortened(shlex.join(command))
     try:
@@ -289,12 +285,12 @@ def run_command(
             start_new_session=True,  # an interrupt of the caller does not reach it
         )
     except OSError as error:
-        raise BatchSystemError(f"{quoted}: cannot be started: {error.strerror}") from None
+        raise ReshapeError(f"{quoted}: cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise BatchSystemError(f"{quoted}: no answer within {timeout_s:g} s") from None
+        raise ReshapeError(f"{quoted}: no answer within {timeout_s:g} s") from None
     if done.returncode != 0:
         said = _shortened(" ".join(done.stderr.split()) or "no message")
-        raise BatchSystemError(f"{quoted}: exit code {done.returncode}: {said}")
+        raise ReshapeError(f"{quoted}: exit code {done.returncode}: {said}")
     return done.stdout, done.stderr
 
 
@@ -368,13 +364,13 @@ def _by_cluster(ids: Iterable[str]) -> dict[tuple[str, ...], dict[str, str]]:
 
     Raises
     ------
-    BatchSystemError : a text is no id.
+    ReshapeError : a text is no id.
     """
     by_cluster: dict[tuple[str, ...], dict[str, str]] = {}
     for job in ids:
         match = _ID.fullmatch(job)
         if match is None:
-            raise BatchSystemError(f"{job!r} is not the id of a Slurm job, such as 12 or 12;alpha")
+            raise ReshapeError(f"{job!r} is not the id of a Slurm job, such as 12 or 12;alpha")
         number, cluster = match.groups()
         options = () if cluster is None else (f"--clusters={cluster}",)
         by_cluster.setdefault(options, {})[number] = job
@@ -505,5 +501,5 @@ def _scontrol(*words: str) -> str:
     command = ["scontrol", *words]
     output, said = run_command(command, timeout_s=TIMEOUT_S, variables=clean_variables())
     if not output.strip():
-        raise BatchSystemError(f"{' '.join(command)}: no output; {said.strip()}")
+        raise ReshapeError(f"{' '.join(command)}: no output; {said.strip()}")
     return output

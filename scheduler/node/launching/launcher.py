@@ -23,7 +23,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import psutil
@@ -34,9 +34,6 @@ from scheduler.node.directory import MEMORY
 from scheduler.node.launching.prctl import become_subreaper, die_with_parent
 from scheduler.node.launching.starter import CANNOT_START, NO_ROOM, NUMBER_BYTES
 from scheduler.protocol.agent_messages import Fault, GroupEnd
-
-if TYPE_CHECKING:
-    from scheduler.node.launching.starter import StartRequest
 
 _STARTER, _RANK, _OVER_HOSTS = (
     str(Path(__file__).with_name(name)) for name in ("starter.py", "rank.py", "over_hosts")
@@ -262,7 +259,7 @@ class ProcessLauncher:
         ------
         OSError : no process can be started.
         """
-        request: StartRequest = {
+        request = {
             "command": list(command),
             "is_program": is_program,
             "environment": clean_environment(environment),
@@ -278,7 +275,7 @@ class ProcessLauncher:
         fork = partial(self._fork, request)
         return MpiexecStart(fork, size, is_program=is_program, spans=spans)
 
-    def _fork(self, request: StartRequest, descriptors: list[int]) -> int:
+    def _fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
         """Let the starter fork; return the number of the new process.
 
         Parameters
@@ -289,8 +286,7 @@ class ProcessLauncher:
         ------
         OSError : there is none.
         """
-        plain: Any = request
-        data = marshal.dumps(plain)
+        data = marshal.dumps(request)
         # Without an answer nothing was started, so that a second request is no second start.
         answer = self._ask(data, descriptors) or self._ask(data, descriptors)
         if not answer:

@@ -10,10 +10,10 @@ this child and neither the agent nor another start. The child is made by two for
 between them ends, the agent, a subreaper, becomes its parent. The agent waits for it as for any
 child, and the kernel kills it if the agent dies. The end of this process has no effect on it.
 
-A request is its length (8 bytes), with file descriptors, and a `StartRequest` in the format of
-`marshal`. The answer is the number of the new process (8 bytes, signed), or the negative number of
-the error of the system for which there is none. A child that cannot send its number ends before it
-has done anything.
+A request is its length (8 bytes), with file descriptors, and in the format of `marshal` what to
+start: the arguments of `ProcessLauncher.start` by name. The answer is the number of the new process
+(8 bytes, signed), or the negative number of the error of the system for which there is none. A
+child that cannot send its number ends before it has done anything.
 
 The first file descriptor is the status. It is closed when the command is executed; otherwise the
 reason of the failure is written to it, after "node: " or "job: " for whose reason it is, and the
@@ -49,36 +49,7 @@ if TYPE_CHECKING:
     import signal
     import subprocess
     from types import FrameType
-    from typing import NoReturn, TypedDict
-
-    class StartRequest(TypedDict):
-        """What to start.
-
-        Attributes
-        ----------
-        command : program and arguments.
-        is_program : whether it is the program of a job, and not an mpiexec or a proxy.
-        environment : all variables of the process.
-        cwd, output : empty texts keep those of the starter.
-        error : file for the standard error; "": that of the output.
-        truncate : whether to empty the files; otherwise the output is appended to them.
-        umask : of the process and of the files; -1: that of this process, and mode 0644.
-        limits : soft resource limits by name (`job_bounds.LIMITS`).
-        cgroup : folder of the control group of the process; "": that of the starter.
-        spans : whether it is an mpiexec over several hosts.
-        """
-
-        command: list[str]
-        is_program: bool
-        environment: dict[str, str]
-        cwd: str
-        output: str
-        error: str
-        truncate: bool
-        umask: int
-        limits: dict[str, int]
-        cgroup: str
-        spans: bool
+    from typing import Any, NoReturn
 else:
     import _signal as signal
 if TYPE_CHECKING or __package__:
@@ -184,7 +155,7 @@ def fork(cgroup: str) -> int:
     return os.fork()
 
 
-def start(request: StartRequest, descriptors: list[int]) -> NoReturn:
+def start(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
     """Execute the command of a request in this process."""
     status, environment = descriptors[0], request["environment"]
     command, is_program = request["command"], request["is_program"]
@@ -242,7 +213,7 @@ def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
     os.execve("/bin/sh", ["/bin/sh", path or command[0], *command[1:]], environment)
 
 
-def prepare(status: int, request: StartRequest) -> None:
+def prepare(status: int, request: dict[str, Any]) -> None:
     """Open the output of a request and enter its directory."""
     environment, cwd = request["environment"], request["cwd"]
     mode = 0o644

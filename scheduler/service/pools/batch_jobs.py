@@ -24,7 +24,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar
 
 from reshape.errors import ReshapeError
-from scheduler.node.slurm import BatchRequest, BatchStatus, BatchSystemError, Slurm
+from scheduler.node.slurm import BatchRequest, BatchStatus, Slurm
 
 log = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class BatchCalls:
 
 def _why(error: Exception) -> str:
     """Return the message of an error; of an unexpected one also its type, and log it."""
-    if isinstance(error, BatchSystemError):
+    if isinstance(error, ReshapeError):
         return str(error)
     log.error("a call of a batch system raised an exception", exc_info=error)
     return repr(error)

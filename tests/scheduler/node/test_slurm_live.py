@@ -11,11 +11,11 @@ import pytest
 from hosts import NoHosts
 from slurm_cluster import SlurmCluster
 
+from reshape.errors import ReshapeError
 from scheduler.node.slurm import (
     BatchRequest,
     BatchState,
     BatchStatus,
-    BatchSystemError,
     Slurm,
 )
 
@@ -84,10 +84,10 @@ def test_a_batch_job_from_submission_to_end(tmp_path: Path) -> None:
 def test_refusals_quote_the_command_and_its_error(tmp_path: Path) -> None:
     slurm, wanted = Slurm(), request(tmp_path, "true", "--partition=none")
     for call in (slurm.submit, slurm.check):
-        with pytest.raises(BatchSystemError, match="invalid partition specified: none") as refused:
+        with pytest.raises(ReshapeError, match="invalid partition specified: none") as refused:
             call(wanted)
         assert str(refused.value).startswith("sbatch --partition=none --parsable --nodes=1")
-    with pytest.raises(BatchSystemError, match="'1x' is not the id of a Slurm job"):
+    with pytest.raises(ReshapeError, match="'1x' is not the id of a Slurm job"):
         slurm.statuses(["1x"])
 
 
@@ -115,7 +115,7 @@ def test_without_a_controller_nothing_is_said_about_jobs(
     number = slurm.submit(request(tmp_path, "sleep 100"))
     cluster.stop_controller()
     try:
-        with pytest.raises(BatchSystemError, match=r"squeue .*: no answer within 1 s"):
+        with pytest.raises(ReshapeError, match=r"squeue .*: no answer within 1 s"):
             Slurm(timeout_s=1.0).statuses([number])
     finally:
         cluster.start_controller()
@@ -125,5 +125,5 @@ def test_without_a_controller_nothing_is_said_about_jobs(
 
 def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(BatchSystemError, match="scancel 12: cannot be started: No such file"):
+    with pytest.raises(ReshapeError, match="scancel 12: cannot be started: No such file"):
         Slurm().cancel(["12"])

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from reshape.errors import ReshapeError
 from scheduler.node.slurm import (
     BatchRequest,
     BatchState,
     BatchStatus,
-    BatchSystemError,
     Slurm,
 )
 from scheduler.service.pools.batch_jobs import BatchCalls, BatchJobs
@@ -70,7 +70,7 @@ def look_up(batch: Slurm) -> Mapping[str, BatchStatus]:
 
 
 def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_made() -> None:
-    for error, why in ((BatchSystemError("no answer"), "no answer"), (KeyError(), "KeyError()")):
+    for error, why in ((ReshapeError("no answer"), "no answer"), (KeyError(), "KeyError()")):
         refused, looked_up = answers(BatchCalls(partial(Failing, error)), submit, look_up)
         assert refused == (None, why)
         assert looked_up == ({"1": BatchStatus(BatchState.QUEUED)}, "")
@@ -78,7 +78,7 @@ def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_m
 
 def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None:
     def make() -> Failing:
-        raise BatchSystemError("it is not installed")
+        raise ReshapeError("it is not installed")
 
     told = answers(BatchCalls(make), submit, look_up)
     assert told == [(None, "it is not installed")] * 2
@@ -87,7 +87,7 @@ def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None
 def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_ending(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    make = partial(Failing, BatchSystemError("no answer"))
+    make = partial(Failing, ReshapeError("no answer"))
     jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
     jobs.cancel("failing", "7")
     jobs.cancel("failing", "7")  # that is due already
