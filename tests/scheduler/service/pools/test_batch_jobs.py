@@ -99,7 +99,7 @@ def test_a_cancellation_by_a_batch_system_that_cannot_be_made_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def make() -> Failing:
-        raise BatchSystemError("it is not installed")
+        raise ReshapeError("it is not installed")
 
     jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
     jobs.cancel("failing", "7")
