@@ -22,6 +22,7 @@ from reshape.errors import ReshapeError
 from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.identity import ASK_EVERY_S
 from scheduler.core.core import Core
+from scheduler.journal.descriptions import iteration_times
 from scheduler.journal.explanations import allocation
 from scheduler.journal.journal_reader import Batch, JournalReader
 from scheduler.journal.replay import initial_core, replay
@@ -250,9 +251,7 @@ def measured(run: RecordedRun, unknown: Formula = UNKNOWN) -> list[SimJob]:
 def _measured(run: RecordedRun, job: Job, cost: Costs, unknown: Formula) -> SimJob:
     assert job.started_at is not None
     assert job.ended_at is not None
-    history = job.history
-    times = {size: history.time_s(size) for size in history.visited}
-    table = {size: seconds for size, seconds in times.items() if seconds}
+    table = dict(iteration_times(job))
     if not job.spec.resizable or not table or job.id not in run.last:
         around_s = cost.start.of(job.spec.processors) + cost.end.of(job.size)
         ran_s = max(0.0, job.ended_at - job.started_at - around_s)

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import uvicorn
 
-from scheduler.client.web.document import TimeWindow, encode, report
+from scheduler.client.web.document import encode, report
 from scheduler.client.web.live_run import LiveRun
 from scheduler.client.web.run_data import SEGMENT, JobRow, RunData
 from scheduler.client.web.server import Doors, Pages
@@ -86,7 +86,7 @@ def files(folder: Path) -> None:
 def encoding(run: RunData) -> None:
     """Measure the first answer without a server."""
     began, used = time.perf_counter(), time.process_time()
-    data = encode([run], TimeWindow(most=8000, shape=(256, 1800)))
+    data = encode([run], most=8000, shape=(256, 1800))
     show(f"window of {len(run.segments)} segments: time", time.perf_counter() - began, "s")
     show("of that on a processor", time.process_time() - used, "s")
     show(f"window of {len(run.segments)} segments: size", len(data) / 1e6, "MB")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -117,12 +118,20 @@ def _last_held(held: Sequence[tuple[float, str]]) -> ProcSet:
     return next((ProcSet.parse(text) for _, text in reversed(held) if text), ProcSet())
 
 
-def describe_ended(job: Job, journal: JournalReader) -> m.JobInfo:
-    """Describe an ended job for which the journal has no description."""
-    assert job.ended_at is not None
+def describe_recorded(job: Job, journal: JournalReader, now: float = inf) -> m.JobInfo:
+    """Describe a job by the journal alone; one that has not ended, as of `now`, see `describe`."""
     submission = noted_submission(journal, job)
     ahead_s = ahead_of_job_s(journal, job)
-    return describe(job, journal, submission, job.ended_at, reason=job.why, ahead_s=ahead_s)
+    return describe(job, journal, submission, now, reason=job.why, ahead_s=ahead_s)
+
+
+def iteration_times(job: Job) -> list[tuple[int, float]]:
+    """Return (size, typical iteration time in s) of each size on which a job was measured."""
+    history = job.recorded_history
+    if history is None:
+        return []
+    times = ((size, history.time_s(size)) for size in sorted(history.visited))
+    return [(size, seconds) for size, seconds in times if seconds]
 
 
 def noted_submission(journal: JournalReader, job: Job) -> KeptSubmission:

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError
 from reshape.times import utc_moment
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
-from scheduler.journal.descriptions import decode_summary, describe_ended
+from scheduler.journal.descriptions import decode_summary, describe_recorded
 from scheduler.journal.explanations import explanation_lines
 from scheduler.journal.journal_format import SUMMARY, KeptSubmission, event_decoder, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
@@ -51,7 +51,7 @@ def token_of(journal: JournalReader, number: int) -> str:
 
 def ended_info(journal: JournalReader, job: Job) -> m.JobInfo:
     """Describe an ended job, from its noted description if there is one."""
-    return _noted(journal, job.id) or describe_ended(job, journal)
+    return _noted(journal, job.id) or describe_recorded(job, journal)
 
 
 def _noted(journal: JournalReader, number: int) -> m.JobInfo | None:
@@ -96,7 +96,7 @@ def page(journal: JournalReader, query: m.ListJobs) -> tuple[dict[int, msgspec.R
         if summary is not None and (plain := _readable(journal, number, summary)) is not None:
             jobs[number] = msgspec.Raw(plain)
         elif (job := recorded_job(journal, number)) is not None:
-            jobs[number] = msgspec.Raw(msgspec.msgpack.encode(describe_ended(job, journal)))
+            jobs[number] = msgspec.Raw(msgspec.msgpack.encode(describe_recorded(job, journal)))
     return jobs, rows[limit - 1][0] if len(rows) > limit else None
 
 

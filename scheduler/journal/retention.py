@@ -18,7 +18,7 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler.config.settings import JournalConfig
-from scheduler.journal.descriptions import describe_ended, encode_summary
+from scheduler.journal.descriptions import describe_recorded, encode_summary
 from scheduler.journal.ended_jobs import (
     recorded_job,
     without_description,
@@ -153,7 +153,7 @@ class Retention:
         for number in without_description(journal, first, self._described):
             job = recorded_job(journal, number)
             if job is not None:
-                journal.note_summary(number, encode_summary(describe_ended(job, journal)))
+                journal.note_summary(number, encode_summary(describe_recorded(job, journal)))
                 drop_environment(journal, number)
         journal.sync()
         return True

@@ -8,7 +8,6 @@ import signal
 import socket
 import sys
 from pathlib import Path
-from urllib.parse import quote
 
 import click
 
@@ -70,15 +69,14 @@ def web(
         raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
     listener = _listener(port, socket_path)
     host = "localhost" if socket_path else f"127.0.0.1:{listener.getsockname()[1]}"
-
-    def announce(token: str) -> None:
-        click.echo(f"http://{host}/?token={quote(token)}")
-
     os.nice(5)  # the service beside it comes first
-    app = Doors(Pages(LiveRun(directory), administrator).app(), hosts, announce)
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as on Ctrl-C
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
     try:
+        pages = Pages(LiveRun(directory), administrator).app()
+        app = Doors(pages, hosts, lambda token: click.echo(f"http://{host}/?token={token}"))
+        config = uvicorn.Config(
+            app, log_level="warning", access_log=False, timeout_graceful_shutdown=1
+        )
         asyncio.run(uvicorn.Server(config).serve(sockets=[listener]))
     except KeyboardInterrupt:
         pass

@@ -1,10 +1,6 @@
 """The bytes that pages draw: a header and columns, one form for servers and single files.
 
-A document begins with the length of its header (4 bytes, little-endian). The header is JSON:
-``format``, and ``runs``, each with names, marks, and its columns, each as type, offset and length.
-Columns follow, little-endian, each at a multiple of 4 bytes from the end of the header. Times in
-columns are whole ticks of ``tick_s`` seconds from the origin of the run on. A column of texts is
-one of indices, and its description has the texts as well.
+docs/web.md has the form: a header of JSON with its length before it, and the columns that it names.
 """
 
 from __future__ import annotations
@@ -16,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from importlib import resources
 from math import ceil, inf, log2
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -47,25 +43,6 @@ SEGMENT_COLUMNS = {
 _CURVE_COLUMNS = {"times": "time", "values": "i4"}
 
 
-class TimeWindow(NamedTuple):
-    """The part of a run that a document has.
-
-    Parameters
-    ----------
-    begin, end : seconds from the origin on.
-    most : with more segments than this, an image stands for them.
-    shape : rows and columns of that image.
-    """
-
-    begin: float = -inf
-    end: float = inf
-    most: int = _LARGEST
-    shape: tuple[int, int] = (0, 0)
-
-
-_ALL = TimeWindow()
-
-
 class _Columns:
     """Columns of a document, one after the other."""
 
@@ -92,24 +69,35 @@ class _Columns:
         return {name: self.add(values, kind, tick_s) for (name, kind), values in pairs}
 
 
-def encode(runs: Sequence[RunData], window: TimeWindow = _ALL, **more: Any) -> bytes:
-    """Encode runs as a document.
+def encode(
+    runs: Sequence[RunData],
+    begin: float = -inf,
+    end: float = inf,
+    most: int = _LARGEST,
+    shape: tuple[int, int] = (0, 0),
+    **more: Any,
+) -> bytes:
+    """Encode runs, or what they were in a window of time, as a document.
 
     Parameters
     ----------
-    window : which part of them.
+    begin, end : of the window, seconds from the origin on.
+    most : with more segments than this, an image stands for them.
+    shape : rows and columns of that image.
     more : further fields of the header.
     """
     columns = _Columns()
-    described = [_run(run, window, columns) for run in runs]
+    described = [_run(run, columns, begin, end, most, shape) for run in runs]
     header = msgspec.json.encode({"format": FORMAT, "runs": described, **more})
     header += b" " * (-len(header) % 4)
     return len(header).to_bytes(4, "little") + header + columns.data
 
 
-def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
-    segments = between(run.segments, window.begin, window.end)
-    begin, end = max(window.begin, 0.0), min(window.end, max(run.end, 1.0))
+def _run(
+    run: RunData, columns: _Columns, since: float, until: float, most: int, shape: tuple[int, int]
+) -> dict[str, Any]:
+    segments = between(run.segments, since, until)
+    begin, end = max(since, 0.0), min(until, max(run.end, 1.0))
     ticks = max(run.end, end) / 0.001
     tick_s = 0.001 * 2 ** max(0, ceil(log2(ticks / (_LARGEST - 1))))  # times fit into 31 bits
     described: dict[str, Any] = {
@@ -125,7 +113,7 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
         "marks": [
             (mark.kind, mark.held.intervals, mark.begin, min(mark.end, 1e18), mark.text)
             for mark in run.blocked
-            if mark.begin < window.end and mark.end > window.begin
+            if mark.begin < until and mark.end > since
         ],
         "notes": list(run.notes),
         "count": len(segments),
@@ -133,13 +121,13 @@ def _run(run: RunData, window: TimeWindow, columns: _Columns) -> dict[str, Any]:
         "stories": run.stories,
         "utilization": run.utilization,
     }
-    if len(segments) > window.most:
+    if len(segments) > most:
         colours = np.array([job.number for job in run.jobs]) % COLOURS
-        image = picture(segments, colours, begin, end, run.processors, window.shape)
+        image = picture(segments, colours, begin, end, run.processors, shape)
         described["image"] = (*image.shape, columns.add(image.ravel(), "u1"))
-        longest = np.argsort(segments["begin"] - segments["end"])[: window.most // 4]
+        longest = np.argsort(segments["begin"] - segments["end"])[: most // 4]
         segments = segments[longest]
-    is_part = window.most < _LARGEST
+    is_part = most < _LARGEST
     rows = np.unique(segments["job"]) if is_part else np.arange(len(run.jobs))
     jobs = [msgspec.structs.astuple(run.jobs[row]) for row in rows.tolist()]
     of_jobs = zip(*jobs, strict=True) if jobs else [()] * len(JOB_COLUMNS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from itertools import pairwise
 from math import inf
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -19,50 +19,36 @@ from scheduler.client.tables import job_lines, resize_table
 from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segments
 from scheduler.forecasts.answers import JobForecast
 from scheduler.journal.clock import ahead_of_job_s, moved_time, noted_ahead_s
-from scheduler.journal.descriptions import describe, label_of, noted_submission
+from scheduler.journal.descriptions import describe_recorded, iteration_times, label_of
 from scheduler.journal.ended_jobs import ended_info, explanation, recorded_job
 from scheduler.journal.explanations import HeldGroups
 from scheduler.journal.journal_format import event_decoder, order_decoder
 from scheduler.journal.journal_reader import JournalReader
-from scheduler.model.events import (
-    DrainChanged,
-    Event,
-    JobEnded,
-    JobEvent,
-    JobStarted,
-    JobSubmitted,
-    JobUpdated,
-    NodeJoined,
-    NodeLost,
-    NodeRemoved,
-    ReservationCancelled,
-    ResizeDone,
-    ResizeFailed,
-)
+from scheduler.model import events as e
+from scheduler.model import orders as o
 from scheduler.model.job import FINAL, Job
-from scheduler.model.orders import Contract, Drop, Expand, JobOrder, Order, Requeue, Reserve, Start
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.formats import counted
 from scheduler.text.plain import plain
 
+_Happening: TypeAlias = e.Event | o.Order
 #: Kinds of events and of orders that change what is drawn.
-_EVENTS = tuple(
-    kind.__name__
-    for kind in (
-        *(JobSubmitted, JobUpdated, JobStarted, ResizeDone, ResizeFailed, JobEnded, NodeJoined),
-        *(NodeLost, NodeRemoved, DrainChanged, ReservationCancelled),
-    )
+_EVENTS = (
+    *(e.JobSubmitted, e.JobUpdated, e.JobStarted, e.JobEnded, e.ResizeDone, e.ResizeFailed),
+    *(e.NodeJoined, e.NodeLost, e.NodeRemoved, e.DrainChanged, e.ReservationCancelled),
 )
-_ORDERS = tuple(kind.__name__ for kind in (Start, Expand, Contract, Requeue, Drop, Reserve))
+_ORDERS = (o.Start, o.Expand, o.Contract, o.Requeue, o.Drop, o.Reserve)
 #: Jobs that a run has at most; those that ended first are dropped.
 MOST_JOBS = 200_000
 #: Lines of a story, at most: the latest ones.
 MOST_LINES = 400
 _NEWS = f"""
-SELECT 0, seq, NULL, event, batch FROM events WHERE seq>? AND kind IN {_EVENTS}
+SELECT 0, seq, NULL, event, batch FROM events
+WHERE seq>? AND kind IN {tuple(kind.__name__ for kind in _EVENTS)}
 UNION ALL
-SELECT 1, seq, at, "order", batch FROM orders WHERE seq>? AND kind IN {_ORDERS}
+SELECT 1, seq, at, "order", batch FROM orders
+WHERE seq>? AND kind IN {tuple(kind.__name__ for kind in _ORDERS)}
 ORDER BY 5, 1, 2"""
 
 
@@ -80,12 +66,12 @@ class _LiveJob:
         self._runs = False
         self._first_group = 0
 
-    def apply(self, what: Event | Order, time: float, segments: Segments) -> None:
+    def apply(self, what: _Happening, time: float, segments: Segments) -> None:
         """Apply an event or an order; add the segments of groups that it changes."""
         match what:
-            case Start(group=group):
+            case o.Start(group=group):
                 self._runs, self._first_group = False, group
-            case JobStarted():
+            case e.JobStarted():
                 self._runs = True
         self._held.apply(what)
         present = {group: (held, self._kind(group)) for group, held in self._held.groups.items()}
@@ -149,7 +135,7 @@ class JournalRun:
                 self._ahead_s = ahead_s - self.origin
                 time = at + self._ahead_s
                 self.now = max(self.now, time)
-                if isinstance(what, JobEvent | JobOrder):
+                if isinstance(what, e.JobEvent | o.JobOrder):
                     if what.job not in current and (self._only is None or what.job in self._only):
                         current.add(what.job)
                         if (job := recorded_job(journal, what.job)) is not None:
@@ -161,7 +147,7 @@ class JournalRun:
             self._forget()
         return before != (self._event, self._order)
 
-    def _news(self, journal: JournalReader) -> Iterator[tuple[float, Event | Order]]:
+    def _news(self, journal: JournalReader) -> Iterator[tuple[float, _Happening]]:
         """Yield new events and orders in their order: of a batch the events come first."""
         for is_order, seq, at, blob, _ in journal.rows(_NEWS, self._event, self._order):
             try:
@@ -175,33 +161,50 @@ class JournalRun:
             except (msgspec.DecodeError, ValueError) as error:
                 journal.report_unreadable(f"{'order' if is_order else 'event'} {seq}", error)
 
-    def _describe(self, recorded: Job) -> None:
+    def _describe(self, job: Job) -> None:
         """Make the row of a job from its record."""
-        row, is_step = _row(recorded, self._ahead_s), recorded.spec.step_of is not None
-        job = self._jobs.setdefault(row.number, _LiveJob(row, len(self._jobs), is_step))
+        spec, ahead_s = job.spec, self._ahead_s
+        is_resized = job.state in FINAL and job.committed
+        row = JobRow(
+            job.id,
+            label_of(job),
+            plain(spec.name),
+            plain(spec.user),
+            job.submitted_at + ahead_s,
+            max([job.queued_at, *(at for at, size in job.sizes if not size)]) + ahead_s,
+            spec.processors,
+            spec.min_processors or spec.processors,
+            spec.largest,
+            spec.walltime_s,
+            job.state.name,
+            moved_time(job.started_at, ahead_s),
+            moved_time(job.ended_at, ahead_s),
+            gained_s=gained_s(job, 0.0) if is_resized else None,
+        )
+        new = _LiveJob(row, len(self._jobs), spec.step_of is not None)
+        live = self._jobs.setdefault(job.id, new)
         if row.group == "queued":
-            row.reason, row.expected = job.row.reason, job.row.expected
-        job.row = row
+            row.reason, row.expected = live.row.reason, live.row.expected
+        live.row = row
 
-    def _apply_to_machine(self, journal: JournalReader, what: Event | Order, time: float) -> None:
+    def _apply_to_machine(self, journal: JournalReader, what: _Happening, time: float) -> None:
         match what:
-            case NodeJoined(node=node):
+            case e.NodeJoined(node=node):
                 self._hosts |= journal.nodes()
                 self._close("down", node, time)
-            case NodeLost(node=node):
+            case e.NodeLost(node=node):
                 self._block(node, time, "down", "is down")
-            case NodeRemoved(node=node):
+            case e.NodeRemoved(node=node):
                 self._block(node, time, "down", "is removed")
-            case DrainChanged(node=node, drains=True, why=why):
+            case e.DrainChanged(node=node, drains=True, why=why):
                 self._block(node, time, "drained", f"drains: {why}" if why else "drains")
-            case DrainChanged(node=node):
+            case e.DrainChanged(node=node):
                 self._close("drained", node, time)
                 self._close("down", node, time)
-            case Reserve(name=name):
+            case o.Reserve(name=name, processors=held):
                 begin, end = what.begin + self._ahead_s, what.end + self._ahead_s
-                span = Blocked("reservation", what.processors, begin, end, f"reservation {name}")
-                self._add(name, span)
-            case ReservationCancelled(name=name):
+                self._add(name, Blocked("reservation", held, begin, end, f"reservation {name}"))
+            case e.ReservationCancelled(name=name):
                 self._close("reservation", name, time)
 
     def _block(self, node: str, time: float, kind: str, what: str) -> None:
@@ -289,31 +292,9 @@ class JournalRun:
             segments.add(job.place, held, begin, end, Kind.EXPECTED)
 
 
-def _row(job: Job, ahead_s: float) -> JobRow:
-    """Return what tables show of a job; its times are moved by `ahead_s`."""
-    spec = job.spec
-    is_resized = job.state in FINAL and job.committed
-    return JobRow(
-        job.id,
-        label_of(job),
-        plain(spec.name),
-        plain(spec.user),
-        job.submitted_at + ahead_s,
-        max([job.queued_at, *(at for at, size in job.sizes if not size)]) + ahead_s,
-        spec.processors,
-        spec.min_processors or spec.processors,
-        spec.largest,
-        spec.walltime_s,
-        job.state.name,
-        moved_time(job.started_at, ahead_s),
-        moved_time(job.ended_at, ahead_s),
-        gained_s=gained_s(job, 0.0) if is_resized else None,
-    )
-
-
 #: What `reshape info` shows of a job and stories show, too.
 _FACTS = (
-    *("Partition", "Processors", "Nodes", "Resources", "Time", "ExitCode", "Held"),
+    *("Reason", "Partition", "Processors", "Nodes", "Resources", "Time", "ExitCode", "Held"),
     *("Resizes", "Memory", "Facts", "Command", "Output", "Error"),
 )
 
@@ -336,14 +317,11 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
         raise ReshapeError(f"there is no job {number} in {journal.path}")
     ahead_s = ahead_of_job_s(journal, job)
     now = journal.latest_event_at() + ahead_s if now is None else now
-    if job.state in FINAL:
-        info = ended_info(journal, job)
-    else:
-        submission, until = noted_submission(journal, job), now - ahead_s
-        info = describe(job, journal, submission, until, reason=job.why, ahead_s=ahead_s)
-    lines, shown = explanation(journal, number, job.spec.task_of), job_lines(info, now)
-    table = resize_table(info)
-    facts = {"Reason": info.reason} | {name: shown[name] for name in _FACTS if name in shown}
+    is_ended = job.state in FINAL
+    info = ended_info(journal, job) if is_ended else describe_recorded(job, journal, now - ahead_s)
+    lines, table = explanation(journal, number, job.spec.task_of), resize_table(info)
+    facts = {"Reason": info.reason, **job_lines(info, now)}
+    shown = {name: plain(facts.get(name, "").removesuffix(": -")) for name in _FACTS}
     return {
         "lines": [(line.at, plain(line.text), line.rule) for line in lines[-MOST_LINES:]],
         "left_out": max(0, len(lines) - MOST_LINES),
@@ -351,23 +329,10 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
         "iterations": iteration_times(job),
         "gained_s": gained_s(job, now - ahead_s),
         "resizes": [[plain(text) for text in row] for row in (table.headings, *table.rows)],
-        "facts": {
-            name: plain(text.removesuffix(": -"))  # processors of a job that has ended
-            for name, text in facts.items()
-            if text not in ("", "-")
-        },
+        "facts": {name: text for name, text in shown.items() if text not in ("", "-")},
         "output": plain(info.last_lines).replace("\\n", "\n"),
         "advice": advice(job, info),
     }
-
-
-def iteration_times(job: Job) -> list[tuple[int, float]]:
-    """Return (size, typical iteration time in s) of each size on which a job was measured."""
-    history = job.recorded_history
-    if history is None:
-        return []
-    times = ((size, history.time_s(size)) for size in sorted(history.visited))
-    return [(size, seconds) for size, seconds in times if seconds]
 
 
 def gained_s(job: Job, until: float) -> float | None:
@@ -455,7 +420,6 @@ def recorded_run(
         run.stories[row.number] = told
     left_out = len(run.jobs) - len(run.stories)
     if left_out and stories:
-        which = "the first job" if left_out == 1 else f"the first {left_out} jobs"
-        run.notes.append(f"Decisions about {which} are left out")
+        run.notes.append(f"Left out: decisions about {counted(left_out, 'earlier job')}")
     run.notes += map(plain, journal.unreadable)
     return run

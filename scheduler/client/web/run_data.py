@@ -27,14 +27,10 @@ Curve: TypeAlias = tuple[Floats, Floats]
 #: Segments as an array: job (its row), first processor, count, begin and end (s), kind.
 SegmentRows: TypeAlias = NDArray[np.void]
 SEGMENT = np.dtype(
-    [
-        ("job", "<i4"),
-        ("first", "<i4"),
-        ("count", "<i4"),
-        ("begin", "<f8"),
-        ("end", "<f8"),
-        ("kind", "u1"),
-    ]
+    {
+        "names": ["job", "first", "count", "begin", "end", "kind"],
+        "formats": ["<i4", "<i4", "<i4", "<f8", "<f8", "u1"],
+    }
 )
 _SEGMENT = Struct("<iiiddB")
 

@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 import msgspec
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -24,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.client import Client
-from scheduler.client.web.document import TimeWindow, encode, script, static
+from scheduler.client.web.document import encode, script, static
 from scheduler.client.web.live_run import LiveRun
 from scheduler.client.web.run_data import between
 from scheduler.policies.registry import known
@@ -46,16 +47,13 @@ MOST_STREAMS = 200
 MOST_BODY = 10_000
 #: Seconds that a simulation of another scenario may take.
 WHAT_IF_S = 120.0
-_HEADERS = [
-    (
-        b"content-security-policy",
-        b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self';"
-        b" frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
-    ),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"cache-control", b"no-store"),
-]
+_HEADERS = {
+    "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self';"
+    " connect-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'",
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-store",
+}
 #: Files of the page.
 _TYPES = {"page.js": "text/javascript", "page.css": "text/css", "index.html": "text/html"}
 _ACTIONS: dict[str, m.JobChange] = {
@@ -103,7 +101,7 @@ class Doors:
 
         async def restricted(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *_HEADERS]
+                MutableHeaders(scope=message).update(_HEADERS)
             await send(message)
 
         is_request = scope["type"] == "http"
@@ -114,12 +112,13 @@ class Doors:
         """Return the answer to a request that is not passed on; None: it is."""
         if fault := self._fault(request):
             return refusal(fault)
-        is_open = _is_same(request.cookies.get(self._cookie, ""), self._key)
-        if request.url.path != "/" or "token" not in request.query_params:
+        cookie, token = request.cookies.get(self._cookie, ""), request.query_params.get("token")
+        is_open = compare_digest(cookie.encode(), self._key.encode())
+        if request.url.path != "/" or token is None:
             text = "open the link that reshape web has printed; each one is valid once"
             return None if is_open else refusal(text)
         answer = RedirectResponse("./", 303)
-        if _is_same(request.query_params["token"], self._token):
+        if compare_digest(token.encode(), self._token.encode()):
             self.open()
             answer.set_cookie(self._cookie, self._key, path=None, httponly=True, samesite="lax")
         elif not is_open:
@@ -138,10 +137,6 @@ class Doors:
         if origin.partition("://")[2] != host and _host_of(origin) not in self._proxies:
             return "the request comes from another site"  # other ports are other sites
         return ""
-
-
-def _is_same(text: str, secret: str) -> bool:
-    return compare_digest(text.encode(), secret.encode())
 
 
 def _host_of(url: str) -> str:
@@ -167,7 +162,7 @@ class Pages:
 
     def __init__(self, run: LiveRun, administrator: Path | None = None) -> None:
         self._run, self._administrator = run, administrator
-        self._streams: set[asyncio.Event] = set()
+        self._changed = asyncio.Event()  # a new one after each change
         self._simulation = asyncio.Lock()
 
     def app(self) -> Starlette:
@@ -193,8 +188,8 @@ class Pages:
         loop = asyncio.get_running_loop()
 
         def wake() -> None:
-            for stream in self._streams:
-                stream.set()
+            self._changed.set()
+            self._changed = asyncio.Event()
 
         self._run.on_change = lambda: loop.call_soon_threadsafe(wake)
         self._run.start()
@@ -216,8 +211,8 @@ class Pages:
         rows, columns = (
             max(1, min(int(_number(request, name, most)), most)) for name, most in LARGEST.items()
         )
-        window = TimeWindow(begin, end, MOST_SEGMENTS, (rows, columns))
-        body = encode([self._run.data()], window, sequence=self._run.state()["sequence"])
+        run, sequence = self._run.data(), self._run.state()["sequence"]
+        body = encode([run], begin, end, MOST_SEGMENTS, (rows, columns), sequence=sequence)
         return Response(body, media_type="application/octet-stream")
 
     def _at(self, request: Request) -> Response:
@@ -259,34 +254,29 @@ class Pages:
         return _json({})
 
     async def _events(self, request: Request) -> Response:
-        if len(self._streams) >= MOST_STREAMS:
+        if self._run.viewers >= MOST_STREAMS:
             return refusal("too many pages are open", 503)
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(self._stream(last), media_type="text/event-stream")
 
     async def _stream(self, last: str) -> AsyncIterator[bytes]:
         """Send a message for each change, the latest state only."""
-        woken = asyncio.Event()
-        self._streams.add(woken)
-        self._run.viewers = len(self._streams)
+        self._run.viewers += 1
         try:
             sent = -1
             yield b"retry: 1000\n\n"
             while True:
-                state = self._run.state()
+                changed, state = self._changed, self._run.state()
                 if state["version"] != sent and (sent >= 0 or str(state["sequence"]) != last):
                     yield b"id: %d\ndata: %s\n\n" % (state["sequence"], msgspec.json.encode(state))
                     await asyncio.sleep(LEAST_S)
                 sent = state["version"]
-                woken.clear()
-                if self._run.version == sent:
-                    try:
-                        await asyncio.wait_for(woken.wait(), MOST_S)
-                    except TimeoutError:
-                        yield b": still here\n\n"
+                try:
+                    await asyncio.wait_for(changed.wait(), MOST_S)
+                except TimeoutError:
+                    yield b": still here\n\n"
         finally:
-            self._streams.discard(woken)
-            self._run.viewers = len(self._streams)
+            self._run.viewers -= 1
 
     def _scenarios(self, request: Request) -> Response:
         return _json({"scenarios": sorted(known("scenario"))})
@@ -300,33 +290,28 @@ class Pages:
             raise ReshapeError(f"there is no scenario {plain(asked.scenario)}")
         if self._simulation.locked():
             return refusal("another simulation runs: try again when it has ended", 503)
-        async with self._simulation:
-            return await _simulated(self._run.directory, asked)
-
-
-async def _simulated(directory: Path, asked: WhatIf) -> Response:
-    """Simulate the last hours in a process of its own, which does not slow the pages."""
-    with tempfile.TemporaryDirectory(prefix="reshape-web-") as folder:
-        out = Path(folder) / "whatif.bin"
-        process = await asyncio.create_subprocess_exec(
-            *("nice", "-n", "10", sys.executable, "-m", "reshape", "report", str(directory)),
-            *(f"--policy={asked.scenario}", f"--last={round(3600 * asked.hours)}s"),
-            *("--format", "document", "-o", str(out)),
-            stdout=asyncio.subprocess.DEVNULL,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        try:
-            _, error = await asyncio.wait_for(process.communicate(), WHAT_IF_S)
-        except TimeoutError:
-            return refusal(f"the simulation took more than {WHAT_IF_S:.0f} s", 503)
-        finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if not out.is_file():
-            text = error.decode(errors="replace").strip().removeprefix("reshape: error: ")
-            return refusal(text or "the simulation failed", 400)
-        return Response(out.read_bytes(), media_type="application/octet-stream")
+        async with self._simulation:  # in a process of its own, which does not slow the pages
+            with tempfile.TemporaryDirectory(prefix="reshape-web-") as folder:
+                out = Path(folder) / "whatif.bin"
+                process = await asyncio.create_subprocess_exec(
+                    *("nice", "-n", "10", sys.executable, "-m", "reshape", "report"),
+                    *(str(self._run.directory), "--format", "document", "-o", str(out)),
+                    *(f"--policy={asked.scenario}", f"--last={round(3600 * asked.hours)}s"),
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=asyncio.subprocess.PIPE,
+                )
+                try:
+                    _, error = await asyncio.wait_for(process.communicate(), WHAT_IF_S)
+                except TimeoutError:
+                    return refusal(f"the simulation took more than {WHAT_IF_S:.0f} s", 503)
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
+                if not out.is_file():
+                    text = error.decode(errors="replace").strip().removeprefix("reshape: error: ")
+                    return refusal(text or "the simulation failed", 400)
+                return Response(out.read_bytes(), media_type="application/octet-stream")
 
 
 def _json(value: Any) -> Response:

@@ -5,7 +5,7 @@ const LIGHT = ["#4477aa", "#ee7733", "#228833", "#aa3377", "#66aadd", "#bb9933",
   "#cc6677", "#8866bb", "#999933", "#5599cc", "#dd8866"];
 const DARK = ["#5c93cc", "#f08a4b", "#48a858", "#c85a98", "#7fb8e6", "#cfae4e", "#57bfae",
   "#dc8090", "#a284d4", "#b3b34d", "#71aede", "#e69d80"];
-const AXIS = 22;
+const AXIS = 22, GAP = 12;
 const MOST_LABELS = 3000;
 const STEPS = [0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120,
   300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600];
@@ -15,8 +15,6 @@ const PANELS = {
   waiting: { label: "jobs waiting", tall: 42, fill: "faint" },
   gained: { label: "seconds that resizes have saved ended jobs", tall: 42, fill: "accent" },
 };
-
-const colourOf = (number) => number % COLOURS;
 
 const rgb = (text) => text.match(/\d+/g).map(Number);
 
@@ -87,7 +85,7 @@ function scale(low, high, start, length) {
 }
 
 // Draw a quantity that changes in steps as an area: (time, value), up to a time, within a box.
-function drawSteps(context, steps, until, x, [left, top, width, height], { fill, ink, most = 1 }) {
+function drawSteps(context, steps, until, x, [left, top, width, height], fill, most = 1) {
   const largest = steps.reduce((sofar, [, value]) => Math.max(sofar, value), most);
   const y = scale(0, largest, top + height, -height);
   clipped(context, [left, top - 1, width, height + 2], () => {
@@ -104,7 +102,6 @@ function drawSteps(context, steps, until, x, [left, top, width, height], { fill,
     context.globalAlpha = 1;
     context.stroke();
   });
-  context.fillStyle = ink;
   write(context, String(Math.round(largest)), left - 8, top - 2, { align: "right", base: "top" });
   write(context, "0", left - 8, top + height + 4, { align: "right", base: "bottom" });
 }
@@ -143,7 +140,7 @@ function tickText({ origin }, at, step) {
 class Chart {
   constructor() {
     this.section = by("chart").content.firstElementChild.cloneNode(true);
-    [this.head, this.numbers, this.canvas, this.below] = this.section.children;
+    [this.head, this.numbers, this.canvas] = this.section.children;
     this.rows = [0, 1]; // part of the processors that is shown
   }
 
@@ -159,10 +156,11 @@ class Chart {
       ...(turnaround_s === null ? [] : [`mean turnaround ${duration(turnaround_s)}`]),
       ...(run.utilization === null ? [] : [`utilisation ${(100 * run.utilization).toFixed(1)} %`]),
     ].join(", ");
-    this.canvas.ariaLabel = `${run.name}: ${counted(run.processors, "processor")} over time`;
-    const height = Math.max(110, Math.min(run.processors * 24, innerHeight < 700 ? 300 : 440));
-    this.canvas.style.height = `${height + AXIS}px`;
-    this.below.style.height = `${run.curves.reduce((sum, [name]) => sum + PANELS[name].tall + 12, 0)}px`;
+    const curves = run.curves.map(([name]) => PANELS[name]);
+    this.canvas.ariaLabel = `${run.name}: ${counted(run.processors, "processor")} over time; `
+      + curves.map(({ label }) => label).join(", ");
+    this.height = Math.max(110, Math.min(run.processors * 24, innerHeight < 700 ? 300 : 440));
+    this.canvas.style.height = `${AXIS + this.height + curves.reduce((sum, { tall }) => sum + tall + GAP, 6)}px`;
   }
 
   // Rectangle of a segment, in CSS pixels.
@@ -192,42 +190,49 @@ class Chart {
 
   // Draw a part of the time; `lit` is the number of a job that is lit up, `at` a time that is marked.
   draw(view, theme, lit = null, at = null) {
-    const { run, canvas } = this, { context, width, height } = prepared(canvas);
+    const { run } = this, { context, width, height } = prepared(this.canvas);
     this.view = view;
     this.left = innerWidth < 600 ? 40 : 76;
     this.width = Math.max(1, width - this.left);
-    this.height = Math.max(1, height - AXIS);
     this.shown = this.rows.map((part) => part * run.processors);
     this.x = scale(view.from, view.to, this.left, this.width);
     this.y = scale(...this.shown, AXIS, this.height);
-    clipped(context, [this.left, AXIS, this.width, this.height], () => {
-      this.paint(context, theme, devicePixelRatio || 1);
+    const box = [this.left, AXIS, this.width, this.height];
+    clipped(context, box, () => {
+      this.paint(context, theme, box);
       this.drawMarks(context, theme);
-      if (lit !== null && run.rowOf.has(lit)) this.light(context, theme, lit);
+      if (lit !== null && run.rowOf.has(lit)) { // everything else becomes pale
+        context.globalAlpha = 0.62;
+        context.fillStyle = theme.ground;
+        context.fillRect(...box);
+        context.globalAlpha = 1;
+        this.paint(context, theme, box, lit);
+      }
       this.drawLabels(context, theme, lit);
       context.fillStyle = theme.accent;
       if (run.origin !== null) context.fillRect(this.x(run.now) - 0.5, AXIS, 1.5, this.height);
     });
     this.drawAxes(context, theme);
-    this.drawCurves(theme, at);
+    this.drawCurves(context, theme);
+    if (at !== null && this.x(at) >= this.left) context.fillRect(this.x(at), AXIS + this.height, 1, height);
   }
 
-  // Paint all segments as pixels; many that begin in one pixel show how much of it they cover.
-  paint(context, theme, ratio) {
-    const w = Math.max(1, Math.round(this.width * ratio)), h = Math.max(1, Math.round(this.height * ratio));
+  // Paint segments as pixels, of all jobs or of one; many that begin in a pixel show how much of it they cover.
+  paint(context, theme, box, only = null) {
+    const [w, h] = box.slice(2).map((length) => Math.max(1, Math.round(length * (devicePixelRatio || 1))));
     const { run, view } = this, { job, first, count, begin, end, kind } = run.segments;
     const x = scale(view.from, view.to, 0, w), y = scale(...this.shown, 0, h), gap = y(1) - y(0) >= 4 ? 1 : 0;
     const pixels = new Uint32Array(w * h), covered = new Float32Array(w * h);
     for (let i = 0; i < begin.length; i++) {
-      const left = x(begin[i]), right = x(end[i]), colour = colourOf(run.jobs.number[job[i]]);
-      if (right <= 0 || left >= w) continue;
+      const left = x(begin[i]), right = x(end[i]), number = run.jobs.number[job[i]], colour = number % COLOURS;
+      if (right <= 0 || left >= w || (only !== null && only !== number)) continue;
       const top = Math.max(0, Math.round(y(first[i])));
       const bottom = Math.min(h, Math.max(Math.round(y(first[i] + count[i])) - gap, top + 1));
       const from = Math.max(0, right - left < 1.5 ? Math.floor(left) : Math.round(left));
       const to = Math.min(w, Math.max(from + 1, Math.round(right) - (gap && right - left > 4 ? 1 : 0)));
       if (right - left < 1.5) {
         for (let place = top * w + from; place < bottom * w; place += w) {
-          covered[place] = Math.min(1, covered[place] + right - left);
+          covered[place] = only === null ? Math.min(1, covered[place] + right - left) : 1;
           pixels[place] = theme.image[colour + COLOURS * Math.ceil(LEVELS * covered[place])];
         }
         continue;
@@ -241,28 +246,11 @@ class Chart {
         }
       }
     }
-    if (run.pixels !== null) { // they stand for segments that the server did not send
-      const box = [this.x(run.from), this.y(0), this.x(run.to) - this.x(run.from), this.y(run.processors) - this.y(0)];
-      drawPixels(context, Uint32Array.from(run.pixels, (value) => theme.image[value]), run.image[1], box);
+    if (run.pixels !== null && only === null) { // they stand for segments that the server did not send
+      const left = this.x(run.from), top = this.y(0), place = [left, top, this.x(run.to) - left, this.y(run.processors) - top];
+      drawPixels(context, Uint32Array.from(run.pixels, (value) => theme.image[value]), run.image[1], place);
     }
-    drawPixels(context, pixels, w, [this.left, AXIS, this.width, this.height]);
-  }
-
-  // Light up a job: everything else becomes pale.
-  light(context, theme, number) {
-    context.globalAlpha = 0.62;
-    context.fillStyle = theme.ground;
-    context.fillRect(this.left, AXIS, this.width, this.height);
-    context.strokeStyle = theme.ink;
-    context.fillStyle = theme.jobs[colourOf(number)];
-    for (const i of this.run.segmentsOf(number)) {
-      const [x, y, width, height] = this.box(i), kind = this.run.segments.kind[i];
-      context.globalAlpha = kind === COMPUTING || kind === LENT ? 1 : 0.5;
-      context.fillRect(x, y, Math.max(width, 1), Math.max(height, 1));
-      context.globalAlpha = 1;
-      if (width > 3 && height > 3) context.strokeRect(x + 0.5, y + 0.5, width - 1, height - 1);
-    }
-    context.globalAlpha = 1;
+    drawPixels(context, pixels, w, box);
   }
 
   drawLabels(context, theme, lit) {
@@ -311,33 +299,28 @@ class Chart {
       write(context, tickText(run, at, step), x, AXIS / 2 - 1, { align: "center" });
       context.fillRect(x, AXIS - 4, 1, 4);
     }
-    const hosts = run.hosts.filter(([, intervals]) => intervals.length);
+    const hosts = run.hosts.flatMap(([name, intervals]) => intervals.map((interval) => [name, ...interval]));
     const isByHost = hosts.length > 1 && hosts.length <= this.height / 11;
-    for (const [name, intervals] of isByHost ? hosts : []) {
-      for (const [low, high] of intervals) {
-        const y = this.y(low), middle = (y + this.y(high + 1)) / 2;
-        write(context, name, left - 8, middle, { align: "right", most: left - 10 });
-        context.fillRect(left - 6, Math.max(y, AXIS), 6, 1);
-      }
-    }
     const every = STEPS.find((each) => each >= 1 && this.y(each) - this.y(0) >= 18) ?? run.processors;
-    for (let number = 0; !isByHost && number < run.processors; number += every) {
-      const y = this.y(number + 0.5);
-      if (y > AXIS && y < AXIS + this.height) write(context, String(number), left - 8, y, { align: "right" });
+    const numbers = Array.from({ length: Math.ceil(run.processors / every) }, (_, i) => [i * every, i * every, i * every]);
+    for (const [name, low, high] of isByHost ? hosts : numbers) {
+      const y = this.y(low), middle = (y + this.y(high + 1)) / 2;
+      if (middle <= AXIS || middle >= AXIS + this.height) continue;
+      write(context, name, left - 8, middle, { align: "right", most: left - 10 });
+      if (isByHost) context.fillRect(left - 6, Math.max(y, AXIS), 6, 1);
     }
   }
 
-  drawCurves(theme, at) {
-    const { run, left } = this, { context, height } = prepared(this.below);
-    let top = 6;
+  drawCurves(context, theme) {
+    const { run, left } = this;
+    let top = AXIS + this.height + GAP;
     for (const [name, { times, values }] of run.curves) {
       const { label, tall, fill } = PANELS[name], box = [left, top, this.width, tall];
-      const look = { fill: theme[fill], ink: theme.ink, most: name === "busy" ? run.processors : 1 };
-      drawSteps(context, times.map((time, i) => [time, values[i] / 100]), run.now || run.end, this.x, box, look);
+      const steps = times.map((time, i) => [time, values[i] / 100]), most = name === "busy" ? run.processors : 1;
+      drawSteps(context, steps, run.now || run.end, this.x, box, theme[fill], most);
       write(context, label, left + 4, top, { base: "top" });
-      top += tall + 12;
+      top += tall + GAP;
     }
-    if (at !== null && this.x(at) >= left) context.fillRect(this.x(at), 0, 1, height);
   }
 
   // The job at a place, and lines of text on it; null: nothing is there.

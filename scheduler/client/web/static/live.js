@@ -12,55 +12,43 @@ async function ask(path, options = {}) {
 
 const get = async (path) => (await ask(path)).json();
 
-async function post(path, body = {}) {
-  const headers = { "Content-Type": "application/json" };
-  return ask(path, { method: "POST", body: JSON.stringify(body), headers });
-}
+const post = (path, body = {}) => ask(path, { method: "POST", body: JSON.stringify(body) });
 
-class FileSource {
-  constructor(header) {
-    this.header = header;
-  }
-
+const fileSource = ({ runs }) => ({
   async jobs(place, query) {
-    const run = this.header.runs[place];
-    const rows = Array.from(run.jobs.number, (_, row) => run.row(row)).filter((row) => isMatch(row, query));
+    const run = runs[place], all = Array.from(run.jobs.number, (_, row) => run.row(row));
+    const rows = all.filter((row) => isMatch(row, query));
     return { total: rows.length, rows: rows.slice(query.offset, query.offset + PAGE) };
-  }
+  },
 
   async job(place, number) {
-    const run = this.header.runs[place];
+    const run = runs[place];
     return { row: run.row(run.rowOf.get(number)), story: run.stories[number] ?? null };
-  }
-}
+  },
+});
 
 // A function that calls `act` at once, and once more after a pause if it is called meanwhile.
 function paced(act, pause_ms) {
-  let isAsked = false, isBusy = false;
-  return async () => {
+  let isAsked = false, before = Promise.resolve();
+  return () => {
+    if (isAsked) return;
     isAsked = true;
-    if (isBusy) return;
-    isBusy = true;
-    while (isAsked) {
+    before = before.then(() => {
       isAsked = false;
-      await act();
-      await new Promise((resolve) => setTimeout(resolve, pause_ms));
-    }
-    isBusy = false;
+      return act();
+    }).then(() => new Promise((resolve) => setTimeout(resolve, pause_ms)));
   };
 }
 
 class LiveSource {
-  constructor(status) {
-    this.status = status;
-  }
+  status = by("status");
 
   // The window of the run that a view needs: with a margin, so that moving shows something at once.
-  async load(view, width, height) {
+  async load(view) {
     const margin = view === null ? 0 : 0.25 * (view.to - view.from);
     const span = view === null ? "" : `from=${view.from - margin}&to=${view.to + margin}&`;
-    const columns = Math.round(1.5 * width * (devicePixelRatio || 1)), rows = Math.round(height);
-    return decode(await (await ask(`window?${span}columns=${columns}&rows=${rows}`)).arrayBuffer());
+    const columns = Math.round(1.5 * innerWidth * (devicePixelRatio || 1));
+    return decode(await (await ask(`window?${span}columns=${columns}`)).arrayBuffer());
   }
 
   async jobs(place, { group, text, offset }) {
@@ -75,19 +63,18 @@ class LiveSource {
     return (await get(`at?time=${time}&processor=${processor}`)).job;
   }
 
-  lost(text) {
-    this.status.textContent = text;
-    this.status.className = "lost";
+  tell(textContent, className = "lost") {
+    Object.assign(this.status, { textContent, className });
   }
 
   // Follow changes while the page is visible; `viewed` loads what another view needs.
   follow(page) {
-    const or = (act) => () => act().catch((error) => this.lost(error.message));
+    const or = (act) => () => act().catch((error) => this.tell(error.message));
     this.viewed = paced(or(() => page.load()), VIEW_MS);
     this.listed = paced(or(() => page.refresh()), LIST_MS);
     const turn = () => {
       this.stream?.close();
-      this.stream = document.hidden ? null : this.open();
+      if (!document.hidden) this.open();
     };
     document.addEventListener("visibilitychange", turn);
     turn();
@@ -102,18 +89,17 @@ class LiveSource {
   }
 
   open() {
-    const stream = new EventSource(`${API}/events`);
+    const stream = this.stream = new EventSource(`${API}/events`);
     stream.onmessage = (event) => this.changed(JSON.parse(event.data));
     stream.onopen = async () => this.changed(await get("state").catch((error) => ({ fault: error.message })));
-    stream.onerror = () => this.lost(stream.readyState === EventSource.CLOSED
+    stream.onerror = () => this.tell(stream.readyState === EventSource.CLOSED
       ? "reshape web was started again: open the link that it has printed" : NO_CONNECTION);
-    return stream;
   }
 
   changed({ served, fault }) {
     this.isServed = served;
-    this.status.className = fault || !served ? "lost" : "";
-    this.status.textContent = fault || (served ? "live" : "the service does not run; this is its journal");
+    if (served && !fault) this.tell("live", "");
+    else this.tell(fault || "the service does not run; this is its journal");
     this.viewed();
     this.listed();
   }
@@ -122,7 +108,7 @@ class LiveSource {
   actions(row) {
     const ofGroup = { queued: ["hold", "release", "cancel"], running: ["requeue", "cancel"], ended: [] };
     const names = ofGroup[groupOf(row)].filter((name) => this.may.includes(name));
-    const act = (name) => post(`jobs/${row.number}/${name}`).catch((error) => this.lost(error.message));
+    const act = (name) => post(`jobs/${row.number}/${name}`).catch((error) => this.tell(error.message));
     return names.map((name) => button(name, () => act(name)));
   }
 }

@@ -11,39 +11,46 @@ class Page {
     this.lit = null; // number of the job that is lit up
     this.opened = null; // row of the job whose story is open
     this.at = null; // time below the pointer
-    this.query = { group: "all", text: "", offset: 0 };
-    this.place = 0; // of the run whose jobs are listed
+    this.offset = 0; // of the jobs that are listed
     this.charts = [];
     this.theme = new Theme();
-    this.isDrawing = false;
-    this.listen();
+    by("tools").onclick = (event) => this.act(event.target.dataset.key, 0);
+    by("close").onclick = () => this.close();
+    by("filters").onsubmit = (event) => event.preventDefault();
+    const turn = (offset) => {
+      this.offset = Math.max(0, offset);
+      this.list();
+    };
+    by("filters").oninput = () => turn(0);
+    by("before").onclick = () => turn(this.offset - PAGE);
+    by("after").onclick = () => turn(this.offset + PAGE);
+    addEventListener("resize", () => this.show(this.runs));
+    addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
+      this.theme = new Theme();
+      this.draw();
+    });
   }
 
   // Show runs, which may be the same ones with newer data.
   show(runs) {
     this.runs = runs;
-    if (runs.length !== this.charts.length) this.makeCharts();
+    if (runs.length !== this.charts.length) {
+      this.charts = runs.map(() => new Chart());
+      this.charts.forEach((chart, place) => this.listenTo(chart, place));
+      by("charts").replaceChildren(...this.charts.map(({ section }) => section));
+      by("run").replaceChildren(...runs.map(({ name }, value) => element("option", { value }, name)));
+      by("run-label").hidden = runs.length < 2;
+    }
     this.charts.forEach((chart, place) => chart.show(runs[place]));
     by("notes").replaceChildren(...runs.flatMap((run) => run.notes.map((text) => element("li", {}, text))));
     if (this.view === null) this.fit(false);
     this.draw();
   }
 
-  makeCharts() {
-    this.charts = this.runs.map((run, place) => {
-      const chart = new Chart();
-      this.listenTo(chart, place);
-      return chart;
-    });
-    by("charts").replaceChildren(...this.charts.map(({ section }) => section));
-    by("run").replaceChildren(...this.runs.map(({ name }, value) => element("option", { value }, name)));
-    by("run-label").hidden = this.runs.length < 2;
-  }
-
   // Load the window of a run that goes on; a view of the present moves with it.
   async load() {
-    const before = this.runs?.[0].now ?? Infinity, canvas = this.charts[0]?.canvas;
-    const header = await this.source.load(this.view, canvas?.clientWidth ?? innerWidth, canvas?.clientHeight ?? 300);
+    const before = this.runs?.[0].now ?? Infinity, header = await this.source.load(this.view);
     const { isFitted, view } = this, passed = header.runs[0].now - before;
     this.show(header.runs);
     if (isFitted) this.fit(false);
@@ -60,10 +67,8 @@ class Page {
 
   // Draw everything once, before the next frame.
   draw() {
-    if (this.isDrawing) return;
-    this.isDrawing = true;
-    requestAnimationFrame(() => {
-      this.isDrawing = false;
+    cancelAnimationFrame(this.frame);
+    this.frame = requestAnimationFrame(() => {
       for (const chart of this.charts) chart.draw(this.view, this.theme, this.lit, this.at);
     });
   }
@@ -81,11 +86,6 @@ class Page {
     const end = endOf(this.runs);
     this.setView(-0.01 * end, 1.01 * end, isAsked);
     this.isFitted = true;
-  }
-
-  now() {
-    const width = this.view.to - this.view.from, now = Math.max(...this.runs.map((run) => run.now || run.end));
-    this.setView(now - 0.8 * width, now + 0.2 * width);
   }
 
   zoom(factor, at = (this.view.from + this.view.to) / 2) {
@@ -122,7 +122,8 @@ class Page {
 
   // What a key does to a chart, or a button with this name.
   act(key, place) {
-    const chart = this.charts[place];
+    const chart = this.charts[place], width = this.view.to - this.view.from;
+    const now = Math.max(...this.runs.map((run) => run.now || run.end));
     const actions = {
       ArrowLeft: () => this.pan(-0.15),
       ArrowRight: () => this.pan(0.15),
@@ -132,7 +133,7 @@ class Page {
       "=": () => this.zoom(0.7),
       "-": () => this.zoom(1 / 0.7),
       Home: () => this.fit(),
-      End: () => this.now(),
+      End: () => this.setView(now - 0.8 * width, now + 0.2 * width),
       n: () => this.step(place, 1),
       p: () => this.step(place, -1),
       Enter: () => this.lit !== null && this.open(place, this.lit),
@@ -140,25 +141,6 @@ class Page {
     actions[key]?.();
     this.draw();
     return key in actions;
-  }
-
-  listen() {
-    by("tools").onclick = (event) => this.act(event.target.dataset.key, 0);
-    by("close").onclick = () => this.close();
-    by("filters").onsubmit = (event) => event.preventDefault();
-    by("filters").oninput = () => {
-      this.query = { group: by("group").value, text: by("text").value.trim(), offset: 0 };
-      this.place = Number(by("run").value || 0);
-      this.list();
-    };
-    by("before").onclick = () => this.turn(-PAGE);
-    by("after").onclick = () => this.turn(PAGE);
-    addEventListener("resize", () => this.show(this.runs));
-    addEventListener("keydown", (event) => { if (event.key === "Escape") this.close(); });
-    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => {
-      this.theme = new Theme();
-      this.draw();
-    });
   }
 
   listenTo(chart, place) {
@@ -180,10 +162,12 @@ class Page {
       chart.moveRows(y / chart.height);
       by("tip").hidden = true;
     };
-    canvas.onpointerup = (event) => {
+    canvas.onpointerup = async (event) => {
       const spot = held !== null && !isDragged ? chart.under(event) : null;
       held = null;
-      if (spot !== null) this.choose(place, spot);
+      if (spot === null) return;
+      const number = (chart.describe(spot) ?? { number: await this.source.jobAt?.(spot) ?? null }).number;
+      if (number !== null) this.open(place, number);
     };
     canvas.onpointerleave = () => this.hover(chart, null);
     canvas.onwheel = (event) => {
@@ -214,12 +198,6 @@ class Page {
     tip.style.top = `${Math.max(4, Math.min(clientY + 16, innerHeight - height - 8))}px`;
   }
 
-  async choose(place, spot) {
-    const told = this.charts[place].describe(spot);
-    const number = told ? told.number : await this.source.jobAt?.(spot) ?? null;
-    if (number !== null) this.open(place, number);
-  }
-
   async open(place, number, isNew = true) {
     const { row, story } = await this.source.job(place, number);
     if (!isNew && this.opened === null) return; // it was closed meanwhile
@@ -242,15 +220,23 @@ class Page {
     this.draw();
   }
 
-  turn(by) {
-    this.query.offset = Math.max(0, this.query.offset + by);
-    this.list();
-  }
-
+  // Show a page of the jobs that the filters let through, in the columns that say something of them.
   async list() {
-    const { place, lit, query: { offset } } = this, { total, rows } = await this.source.jobs(place, this.query);
-    const open = (number) => this.open(place, number), light = (number) => this.light(number);
-    fillTable(by("table"), this.runs[place], rows, { open, light, lit });
+    const { offset } = this, place = Number(by("run").value), run = this.runs[place], group = by("group").value;
+    const { total, rows } = await this.source.jobs(place, { group, text: by("text").value.trim(), offset });
+    const isShown = (text) => rows.some((row) => !["", "-"].includes(text(run, row)));
+    const others = Object.entries(COLUMNS).filter(([, text]) => !rows.length || isShown(text));
+    const lines = rows.map((row) => {
+      const ariaLabel = `Story of job ${labelOf(row)}`, className = row.number === this.lit ? "lit" : "";
+      const story = button(labelOf(row), () => this.open(place, row.number), { ariaLabel });
+      const cells = others.map(([name, text]) => element("td", { className: name }, text(run, row)));
+      const onpointerenter = () => this.light(row.number), onpointerleave = () => this.light(null);
+      const head = element("th", { scope: "row" }, story);
+      const line = element("tr", { className, onpointerenter, onpointerleave }, head, ...cells);
+      line.dataset.job = row.number;
+      return line;
+    });
+    filled(by("table"), ["job", ...others.map(([name]) => name)], lines);
     by("counted").textContent = total ? `${offset + 1} to ${offset + rows.length} of ${total}` : "no job";
     by("before").hidden = by("after").hidden = total <= PAGE;
     by("before").disabled = offset === 0;
@@ -286,7 +272,7 @@ async function offerWhatIf(theme) {
 }
 
 async function startLive() {
-  const source = new LiveSource(by("status"));
+  const source = new LiveSource();
   try {
     const { actions, now } = await get("state"), page = new Page(source);
     source.may = actions;
@@ -296,7 +282,7 @@ async function startLive() {
     document.title = by("title").textContent = `reshape ${page.runs[0].name}`;
     await offerWhatIf(page.theme);
   } catch (error) {
-    source.lost(error.message);
+    source.tell(error.message);
   }
 }
 
@@ -305,7 +291,7 @@ function startFile(header) {
   by("charts").before(...tables(header));
   by("jobs").hidden = by("tools").hidden = !header.runs.length;
   if (!header.runs.length) return;
-  const page = new Page(new FileSource(header));
+  const page = new Page(fileSource(header));
   page.show(header.runs);
   page.list();
 }

@@ -1,8 +1,7 @@
 // Elements of the page: the table of jobs, and the story of one.
 
 const PAGE = 100;
-const COLUMNS = {
-  job: (run, row) => labelOf(row),
+const COLUMNS = { // besides the job itself
   name: (run, row) => row.name,
   user: (run, row) => row.user,
   state: (run, row) => row.state,
@@ -50,22 +49,6 @@ function isMatch(row, { group, text }) {
   return fields.some((field) => field.toLowerCase().includes(text.toLowerCase()));
 }
 
-// Fill a table with jobs; `open` and `light` are called with the number of a job, null: of none.
-function fillTable(table, run, rows, { open, light, lit }) {
-  const isShown = (text) => rows.some((row) => !["", "-"].includes(text(run, row)));
-  const [[, label], ...others] = Object.entries(COLUMNS).filter(([, text]) => !rows.length || isShown(text));
-  const lines = rows.map((row) => {
-    const story = button(label(run, row), () => open(row.number), { ariaLabel: `Story of job ${labelOf(row)}` });
-    const cells = others.map(([className, text]) => element("td", { className }, text(run, row)));
-    const onpointerenter = () => light(row.number), onpointerleave = () => light(null);
-    const properties = { className: row.number === lit ? "lit" : "", onpointerenter, onpointerleave };
-    const line = element("tr", properties, element("th", { scope: "row" }, story), ...cells);
-    line.dataset.job = row.number;
-    return line;
-  });
-  filled(table, ["job", ...others.map(([name]) => name)], lines);
-}
-
 // A list of names, each with what it has.
 const factList = (pairs) => element("dl", { className: "facts" }, ...pairs.flatMap(
   ([name, ...parts]) => [element("dt", {}, name), element("dd", {}, ...parts)]));
@@ -88,8 +71,8 @@ function sizesChart(steps, end, theme) {
   canvas.ariaLabel = `Processors over time: ${steps.map(([, size]) => size).join(", ")}`;
   requestAnimationFrame(() => {
     const { context, width, height } = prepared(canvas), box = [26, 6, width - 30, height - 12];
-    const x = scale(steps[0][0], end, box[0], box[2]);
-    drawSteps(context, steps, end, x, box, { fill: theme.accent, ink: theme.ink });
+    context.fillStyle = theme.ink;
+    drawSteps(context, steps, end, scale(steps[0][0], end, box[0], box[2]), box, theme.accent);
   });
   return canvas;
 }

@@ -11,7 +11,7 @@ import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.client.web import document
-from scheduler.client.web.document import COLOURS, LEVELS, PARTS, TimeWindow, encode, picture
+from scheduler.client.web.document import COLOURS, LEVELS, PARTS, encode, picture
 from scheduler.client.web.run_data import JobRow, Kind, RunData, Segments
 from scheduler.model.procset import ProcSet
 
@@ -74,7 +74,7 @@ def test_times_of_years_fit_into_ticks() -> None:
 
 def test_a_window_has_its_segments_and_their_jobs_alone() -> None:
     run = run_of([(0, "0", 0, 2), (1, "1", 3, 5), (2, "2", 4, 9)])
-    header, column = decoded(encode([run], TimeWindow(2.5, 3.5, 100)))
+    header, column = decoded(encode([run], 2.5, 3.5, 100))
     (shown,) = header["runs"]
     assert column(shown["jobs"]["number"]).tolist() == [2]
     assert column(shown["segments"]["job"]).tolist() == [0]
@@ -92,7 +92,7 @@ def test_an_image_shows_how_much_jobs_cover() -> None:
 def test_many_segments_become_an_image_that_is_small() -> None:
     spans = [(i % 50, str(i % 8), i // 8, i // 8 + 0.7) for i in range(40_000)]
     run = run_of(spans)
-    few = encode([run], TimeWindow(0, run.end, 1000, (200, 1200)))
+    few = encode([run], 0, run.end, 1000, (200, 1200))
     header, _ = decoded(few)
     assert header["runs"][0]["count"] == 40_000
     assert header["runs"][0]["image"][:2] == [8, 1200]
