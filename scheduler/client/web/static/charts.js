@@ -106,9 +106,8 @@ function drawSteps(context, steps, until, x, [left, top, width, height], fill, m
   write(context, "0", left - 8, top + height + 4, { align: "right", base: "bottom" });
 }
 
-// Draw rows of colours within a box.
-function drawPixels(context, pixels, columns, box) {
-  const image = new ImageData(new Uint8ClampedArray(pixels.buffer), columns);
+// Draw an image within a box; nothing where it is transparent.
+function drawImage(context, image, box) {
   const canvas = new OffscreenCanvas(image.width, image.height);
   canvas.getContext("2d").putImageData(image, 0, 0);
   context.imageSmoothingEnabled = false;
@@ -173,7 +172,7 @@ class Chart {
   // Time and processor below the pointer; null: it is beside the chart.
   under({ clientX, clientY }) {
     const { left, top } = this.canvas.getBoundingClientRect(), y = clientY - top - AXIS;
-    if (clientX - left < this.left || y < 0 || y >= this.height) return null;
+    if (!this.view || clientX - left < this.left || y < 0 || y >= this.height) return null;
     const time = scale(this.x(0), this.x(1), 0, 1)(clientX - left);
     return { time, processor: Math.floor(scale(this.y(0), this.y(1), 0, 1)(y + AXIS)) };
   }
@@ -190,7 +189,7 @@ class Chart {
 
   // Draw a part of the time; `lit` is the number of a job that is lit up, `at` a time that is marked.
   draw(view, theme, lit = null, at = null) {
-    const { run } = this, { context, width, height } = prepared(this.canvas);
+    const { run } = this, { context, width, height } = prepared(this.canvas), only = run.rowOf.has(lit) ? lit : null;
     this.view = view;
     this.left = innerWidth < 600 ? 40 : 76;
     this.width = Math.max(1, width - this.left);
@@ -201,14 +200,15 @@ class Chart {
     clipped(context, box, () => {
       this.paint(context, theme, box);
       this.drawMarks(context, theme);
-      if (lit !== null && run.rowOf.has(lit)) { // everything else becomes pale
+      if (only !== null) { // everything else becomes pale
+        const others = new Path2D();
+        for (const part of [box, ...run.segmentsOf(only).map((i) => this.box(i))]) others.rect(...part);
         context.globalAlpha = 0.62;
         context.fillStyle = theme.ground;
-        context.fillRect(...box);
+        context.fill(others, "evenodd");
         context.globalAlpha = 1;
-        this.paint(context, theme, box, lit);
       }
-      this.drawLabels(context, theme, lit);
+      this.drawLabels(context, theme, only);
       context.fillStyle = theme.accent;
       if (run.origin !== null) context.fillRect(this.x(run.now) - 0.5, AXIS, 1.5, this.height);
     });
@@ -217,22 +217,28 @@ class Chart {
     if (at !== null && this.x(at) >= this.left) context.fillRect(this.x(at), AXIS + this.height, 1, height);
   }
 
-  // Paint segments as pixels, of all jobs or of one; many that begin in a pixel show how much of it they cover.
-  paint(context, theme, box, only = null) {
-    const [w, h] = box.slice(2).map((length) => Math.max(1, Math.round(length * (devicePixelRatio || 1))));
-    const { run, view } = this, { job, first, count, begin, end, kind } = run.segments;
-    const x = scale(view.from, view.to, 0, w), y = scale(...this.shown, 0, h), gap = y(1) - y(0) >= 4 ? 1 : 0;
-    const pixels = new Uint32Array(w * h), covered = new Float32Array(w * h);
+  // Paint all segments as pixels; many that begin in one pixel show how much of it they cover.
+  paint(context, theme, box) {
+    const [x0, y0, w, h] = box.map((length) => Math.max(1, Math.round(length * (devicePixelRatio || 1))));
+    if (this.image?.width !== w || this.image.height !== h) {
+      this.image = new ImageData(w, h);
+      this.covered = new Float32Array(w * h);
+    }
+    const { run, view, image, covered, shown: [low, high] } = this, pixels = new Uint32Array(image.data.buffer);
+    const { job, first, count, begin, end, kind } = run.segments, { number } = run.jobs;
+    const xs = w / (view.to - view.from), ys = h / (high - low), gap = ys >= 4 ? 1 : 0;
+    pixels.fill(run.pixels === null ? theme.image[0] : 0);
+    covered.fill(0);
     for (let i = 0; i < begin.length; i++) {
-      const left = x(begin[i]), right = x(end[i]), number = run.jobs.number[job[i]], colour = number % COLOURS;
-      if (right <= 0 || left >= w || (only !== null && only !== number)) continue;
-      const top = Math.max(0, Math.round(y(first[i])));
-      const bottom = Math.min(h, Math.max(Math.round(y(first[i] + count[i])) - gap, top + 1));
+      const left = (begin[i] - view.from) * xs, right = (end[i] - view.from) * xs, colour = number[job[i]] % COLOURS;
+      if (right <= 0 || left >= w) continue;
+      const top = Math.max(0, Math.round((first[i] - low) * ys));
+      const bottom = Math.min(h, Math.max(Math.round((first[i] + count[i] - low) * ys) - gap, top + 1));
       const from = Math.max(0, right - left < 1.5 ? Math.floor(left) : Math.round(left));
       const to = Math.min(w, Math.max(from + 1, Math.round(right) - (gap && right - left > 4 ? 1 : 0)));
       if (right - left < 1.5) {
         for (let place = top * w + from; place < bottom * w; place += w) {
-          covered[place] = only === null ? Math.min(1, covered[place] + right - left) : 1;
+          covered[place] = Math.min(1, covered[place] + right - left);
           pixels[place] = theme.image[colour + COLOURS * Math.ceil(LEVELS * covered[place])];
         }
         continue;
@@ -246,21 +252,25 @@ class Chart {
         }
       }
     }
-    if (run.pixels !== null && only === null) { // they stand for segments that the server did not send
-      const left = this.x(run.from), top = this.y(0), place = [left, top, this.x(run.to) - left, this.y(run.processors) - top];
-      drawPixels(context, Uint32Array.from(run.pixels, (value) => theme.image[value]), run.image[1], place);
+    if (run.pixels === null) {
+      context.putImageData(image, x0, y0);
+      return;
     }
-    drawPixels(context, pixels, w, box);
+    const [rows, columns] = run.image, behind = new ImageData(columns, rows); // segments that the server did not send
+    new Uint32Array(behind.data.buffer).forEach((_, i, colours) => { colours[i] = theme.image[run.pixels[i]]; });
+    const top = this.y(0), from = this.x(run.from);
+    drawImage(context, behind, [from, top, this.x(run.to) - from, this.y(run.processors) - top]);
+    drawImage(context, image, box);
   }
 
-  drawLabels(context, theme, lit) {
+  drawLabels(context, theme, only) {
     const { run } = this, { job, begin, end, kind } = run.segments;
     const wide = (26 * (this.view.to - this.view.from)) / this.width;
     for (let i = 0, drawn = 0; i < begin.length && drawn < MOST_LABELS; i++) {
       if (end[i] - begin[i] < wide) continue;
       const [x, y, width, height] = this.box(i), number = run.jobs.number[job[i]];
       const left = Math.max(x, this.left), room = Math.min(x + width, this.left + this.width) - left;
-      if (height < 12 || room < 26 || y + height < AXIS || (lit !== null && lit !== number)) continue;
+      if (height < 12 || room < 26 || y + height < AXIS || (only !== null && only !== number)) continue;
       const text = run.jobs.label[job[i]] || String(number);
       if (context.measureText(text).width > room - 4) continue;
       context.fillStyle = kind[i] === COMPUTING ? theme.onJobs : theme.ink;
@@ -295,7 +305,7 @@ class Chart {
     context.fillStyle = theme.ink;
     for (const at of times) {
       const x = this.x(at);
-      if (x < left + 16 || x > left + this.width - 20) continue;
+      if (x < left + 16 || x > left + this.width - 36) continue;
       write(context, tickText(run, at, step), x, AXIS / 2 - 1, { align: "center" });
       context.fillRect(x, AXIS - 4, 1, 4);
     }

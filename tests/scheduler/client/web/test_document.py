@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from paths import ROOT
 
 from reshape.errors import ReshapeError
 from scheduler.client.web import document
@@ -112,6 +113,14 @@ def test_the_parts_of_the_page_are_one_script() -> None:
     assert len(names) == len(set(names))
     assert "innerHTML" not in script
     assert len(script) >= sum(len(document.static(f"{part}.js")) for part in PARTS)
+
+
+def test_the_pages_are_small() -> None:
+    """What the pages and reports take in all, without the markup."""
+    reports = [ROOT / "simulator" / part / "report.py" for part in ("results", "commands")]
+    files = [*(ROOT / "scheduler" / "client" / "web").rglob("*.*"), *reports]
+    kept = [path.read_text() for path in files if path.suffix in (".py", ".js", ".css")]
+    assert sum(text.count("\n") for text in kept) <= 3000
 
 
 def test_a_trace_has_a_track_for_each_processor() -> None:
