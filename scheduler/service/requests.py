@@ -32,7 +32,6 @@ from scheduler.service.permissions import (
     check_user,
     log_change,
 )
-from scheduler.service.pools.answers import change_pool, pool_list, pool_sentences
 from scheduler.service.reading.reader_process import (
     ExplainQuestion,
     ForecastQuestion,
@@ -370,7 +369,7 @@ class RequestHandler:
             case "reservations":
                 return self._components.reservations.table()
             case "pools":
-                return pool_list(self._components.pools)
+                return self._components.pools.table()
 
     def _on_machine_change(
         self, peer: bytes, message: m.ChangeMachine, sender: Sender
@@ -391,7 +390,7 @@ class RequestHandler:
                 return m.Done()
             case change:
                 answer = partial(self._answer_now, peer, message.id)
-                return change_pool(self._components.pools, change, answer)
+                return self._components.pools.change(change, answer)
 
     def _answer_now(self, peer: bytes, request: int, message: m.Message) -> None:
         message.id = request
@@ -404,7 +403,7 @@ class RequestHandler:
         job = self._core.jobs.get(number)
         is_first = job is not None and self._core.partition_of(job) is self._core.partitions[0]
         if job is not None and job.state is JobState.PENDING and is_first:  # that of pools
-            texts += pool_sentences(self._components.pools, job)
+            texts += self._components.pools.sentences(job)
         now = self._components.clock.wall()
         lines += [m.Story(at=now, text=text) for text in texts if text]
         return lines

@@ -44,6 +44,8 @@ STEP_S = 1.0
 STOP_S = 5.0
 #: Jobs end or leave this many seconds before their node is given back.
 GIVE_BACK_S = 5.0
+#: Times at which a node is given back that differ by less are the same, seconds.
+SAME_END_S = 2.0
 
 
 class SystemMonitor:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf, isfinite
@@ -16,15 +15,16 @@ from pathlib import Path
 
 import msgspec
 
-from scheduler.config.settings import NodeConfig
-from scheduler.model.events import DrainChanged, Event, NodeLost
+from reshape.times import utc_moment
+from scheduler.journal.clock import Clock, moved_time
+from scheduler.model.job import Job
 from scheduler.node.slurm import BatchRequest, BatchState, BatchStatus
-from scheduler.partition.partition import Partition
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import WAITING, AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.protocol import messages as m
-from scheduler.service.components.system_monitor import GIVE_BACK_S, SystemMonitor
+from scheduler.service.components.system_monitor import GIVE_BACK_S, SAME_END_S
+from scheduler.text.formats import counted, format_time
 
 _SCRIPT = """#!/bin/sh
 # An allocation of pool {pool} of the service in {directory}: an agent on each node.
@@ -86,8 +86,6 @@ def batch_request(
 S = AllocationState
 #: Look-ups in a row that do not name a batch job, after which it counts as ended.
 MOST_UNKNOWN = 5
-#: Ends that differ by less are the same, seconds.
-SAME_END_S = 2.0
 #: Seconds in which all agents of a started allocation have to report.
 AGENTS_START_S = 180.0
 #: Seconds in which the agents of a released allocation end by themselves, and in which a batch job
@@ -302,78 +300,68 @@ class LivePool:
         queued_at = allocation.submitted_at if sighting is None else sighting.queued_at
         return max(allocation.submitted_at, queued_at) + self.pool.options.time_limit_s
 
+    # What commands show of the pool.
 
-class PoolNodes:
-    """Nodes of the allocations of all pools.
+    def describe(
+        self, clock: Clock, fault: str, idle: Callable[[PoolAllocation], int]
+    ) -> m.PoolInfo:
+        """Describe the pool for tables and JSON.
 
-    Parameters
-    ----------
-    partition : the partition that the nodes join.
-    monitor, clock : of the service.
-    """
-
-    def __init__(
-        self, partition: Partition, monitor: SystemMonitor, clock: Callable[[], float]
-    ) -> None:
-        self._partition, self._monitor, self._clock = partition, monitor, clock
-
-    def serve(self, live: LivePool, allocation: PoolAllocation) -> None:
-        """Let the agents of an allocation report; their nodes expire when it ends."""
-        processors, now = live.pool.options.processors, self._clock()
-        ends_at = live.least_end(allocation)
-        # The batch system may have set an end that has passed; an estimated one is not known then.
-        is_known = isfinite(allocation.ends_at) or (isfinite(ends_at) and ends_at > now)
-        until = ends_at + time.time() - now if is_known else None
-        self._monitor.put_nodes(
-            NodeConfig(name=name, processors=processors, launcher="none", until=until)
-            for name in allocation.nodes
+        Parameters
+        ----------
+        fault : why its batch system does not answer, or what failed last; may be empty.
+        idle : counts the processors of an allocation that no job holds.
+        """
+        ahead_s = clock.ahead_s
+        state, reason = self.state(clock, fault)
+        return m.PoolInfo(
+            name=self.name,
+            system=self.record.system,
+            state=state,
+            reason=reason,
+            max_nodes=self.pool.options.max_nodes,
+            wanted=self.pool.wanted,
+            options=msgspec.structs.asdict(self.pool.options),
+            arguments=list(self.record.arguments),
+            allocations=[
+                m.AllocationInfo(
+                    number=allocation.number,
+                    id=allocation.id,
+                    state=allocation.state.value,
+                    nodes=list(allocation.nodes),
+                    submitted_at=allocation.submitted_at + ahead_s,
+                    started_at=moved_time(allocation.granted_at, ahead_s),
+                    ends_at=None if allocation.ends_at == inf else allocation.ends_at + ahead_s,
+                    idle=idle(allocation),
+                )
+                for allocation in self.pool.allocations
+            ],
         )
 
-    def expire_later(self, allocation: PoolAllocation, now: float) -> list[Event]:
-        """Return the events by which the core learns later when nodes that are up expire."""
-        return [
-            self._monitor.joined_event(name, now) for name in allocation.nodes if self._is_up(name)
-        ]
+    def state(self, clock: Clock, fault: str) -> tuple[str, str]:
+        """Return the state of the pool and the reason for it; see `describe`."""
+        record = self.record.pool
+        if self.record.removing:
+            return "removing", record.paused
+        if record.paused:
+            return "paused", record.paused
+        if clock() < record.not_before and isfinite(record.not_before):
+            until = utc_moment(record.not_before + clock.ahead_s)
+            return "waiting", f"it submits again at {until}, after {fault}"
+        return "active", fault
 
-    def reporting(self, allocation: PoolAllocation) -> int:
-        """Count the nodes of an allocation whose agents report."""
-        return sum(name in self._monitor.reports.agents for name in allocation.nodes)
-
-    def present(self, allocation: PoolAllocation) -> int:
-        """Count the nodes of an allocation that are not lost."""
-        return sum(
-            name in self._monitor.reports.agents or self._is_up(name) for name in allocation.nodes
+    def sentence(self, job: Job, clock: Clock, fault: str) -> str:
+        """Say what the pool does for a queued job; see `describe`."""
+        state, reason = self.state(clock, fault)
+        text = f"pool {self.name} is {state}" + (f" ({reason})" if reason else "")
+        coming = sum(
+            len(allocation.nodes)
+            for allocation in self.pool.allocations
+            if allocation.state not in (S.RUNNING, S.LEAVING)
         )
-
-    def idle(self, allocation: PoolAllocation) -> int:
-        """Count the processors of an allocation that a job may get now."""
-        machine = self._partition.machine
-        free = machine.by_node(machine.free)
-        return sum(len(free.get(name, ())) for name in allocation.nodes)
-
-    def end_agents(self, allocation: PoolAllocation) -> None:
-        """Tell the agents of an allocation to end; its batch job ends with them."""
-        for name in allocation.nodes:
-            self._monitor.send_to(name, m.AgentStop())
-
-    def drain(self, allocation: PoolAllocation, now: float, pool: str, why: str) -> list[Event]:
-        """Return the events by which the nodes of an allocation of a pool drain."""
-        nodes, by = self._partition.machine.nodes, f"pool {pool}"
-        return [
-            DrainChanged(now, name, True, f"{by} {why}", by)
-            for name in allocation.nodes
-            if name in nodes and not nodes[name].drains
-        ]
-
-    def withdraw(self, allocation: PoolAllocation, now: float) -> list[Event]:
-        """Stop serving the nodes of an allocation that has ended; others may get them."""
-        self._monitor.remove_nodes(allocation.nodes)
-        nodes = self._partition.machine.nodes
-        joined = [name for name in allocation.nodes if name in nodes]
-        events: list[Event] = [NodeLost(now, name) for name in joined if nodes[name].up]
-        events += [DrainChanged(now, name, False) for name in joined if nodes[name].is_left]
-        return events
-
-    def _is_up(self, name: str) -> bool:
-        node = self._partition.machine.nodes.get(name)
-        return node is not None and node.up
+        if coming:
+            text += f"; it has requested {counted(coming, 'node')}"
+        longest_s = self.pool.options.longest_s
+        if job.estimate_s > longest_s:
+            text += f"; its allocations have {format_time(longest_s)} for a job, too little for it"
+        return text

@@ -12,29 +12,28 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from math import isfinite
 
 import msgspec
 
 from reshape.errors import ReshapeError
+from scheduler.config.settings import NodeConfig
 from scheduler.core.core import Core
 from scheduler.journal.clock import Clock
 from scheduler.journal.journal import Journal
-from scheduler.model.events import Event, NodeJoined, NodeLost, NodeRemoved
+from scheduler.model.events import DrainChanged, Event, NodeJoined, NodeLost, NodeRemoved
+from scheduler.model.job import Job
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import BatchRequest, BatchStatus, Slurm
-from scheduler.policies.pools.options import PoolOptions
+from scheduler.policies.pools.options import check_pool_name, parse_pool_options
 from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import PoolRecord, PoolSteps
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_jobs import BatchJobs
-from scheduler.service.pools.live_pool import (
-    LivePool,
-    LivePoolRecord,
-    PoolNodes,
-    batch_request,
-)
+from scheduler.service.pools.live_pool import LivePool, LivePoolRecord, batch_request
+from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
 
@@ -58,7 +57,6 @@ class LivePools:
     Attributes
     ----------
     pools : by name.
-    nodes : those of all pools.
     """
 
     def __init__(
@@ -72,10 +70,9 @@ class LivePools:
         batch_systems: Mapping[str, Callable[[], Slurm]],
     ) -> None:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
-        self.clock, self._admission, self._directory = clock, admission, directory
+        self._clock, self._admission, self._directory = clock, admission, directory
         self._jobs = BatchJobs(batch_systems, self._on_submission, self._on_statuses)
         self._now, self._events = 0.0, list[Event]()  # of the present tick
-        self.nodes = PoolNodes(self._partition, monitor, clock)
         self._service = directory.name
         self._noted: dict[str, bytes] = {}
         self._decide_at = 0.0  # monotonic seconds
@@ -94,7 +91,7 @@ class LivePools:
             self._noted[name] = data
             self._install(live)
             for allocation in live.pool.allocations:
-                self.nodes.serve(live, allocation)
+                self._serve(live, allocation)
                 if not allocation.id:
                     self._jobs.doubt(live.record.system, live.batch_name(allocation.number))
 
@@ -106,31 +103,42 @@ class LivePools:
 
     # Requests of commands.
 
-    def add(
-        self,
-        name: str,
-        system: str,
-        options: PoolOptions,
-        arguments: tuple[str, ...],
-        answer: Answer,
-    ) -> None:
-        """Add a pool if the batch system would accept an allocation of it.
+    def change(self, change: m.PoolChange, answer: Answer) -> m.Message | None:
+        """Carry out a command, and answer it.
 
         Parameters
         ----------
-        arguments : further options of the submission command of the batch system.
-        answer : called with the answer when the batch system has answered.
+        answer : called later if the answer is None.
 
         Raises
         ------
-        ReshapeError : there is a pool or a node of this name, or no such batch system.
+        ReshapeError : the request is refused.
         """
-        self._jobs.check_system(system)
+        match change:
+            case m.AddPool():
+                try:
+                    self._add(change, answer)
+                except ValueError as error:
+                    raise ReshapeError(str(error)) from None
+                return None
+            case m.PausePool(name=name, why=why):
+                check_text(why, "the reason", LONGEST_REASON)
+                self._changeable(name).pool.pause(why or "an administrator paused it")
+            case m.ResumePool(name=name):
+                self._changeable(name).pool.resume()
+            case m.RemovePool(name=name, at_once=at_once):
+                self._remove(self._named(name), at_once=at_once)
+        return m.Done()
+
+    def _add(self, change: m.AddPool, answer: Answer) -> None:
+        """Add a pool if the batch system would accept an allocation of it; see `change`."""
+        options, name = parse_pool_options(change.options), check_pool_name(change.name)
+        self._jobs.check_system(change.system)
         if not (self._directory.path / "access" / "agent.json").exists():
             raise ReshapeError(
                 "the agents of a pool connect over TCP: start the service with --listen HOST:PORT"
             )
-        record = LivePoolRecord(system, arguments, PoolRecord(name, options))
+        record = LivePoolRecord(change.system, change.arguments, PoolRecord(name, options))
         live = LivePool(record, self._service)
         if name in self.pools or name in self._checks:
             raise ReshapeError(f"there is a pool {name}: remove it first, or choose another --name")
@@ -140,39 +148,10 @@ class LivePools:
         self._checks.add(name)
         names = live.pool.node_names[: options.allocation_nodes]
         request = self._request(live, 0, names)
-        self._jobs.try_out(system, request, partial(self._on_checked, record, answer))
+        self._jobs.try_out(change.system, request, partial(self._on_checked, record, answer))
 
-    def pause(self, name: str, why: str) -> None:
-        """Stop a pool from submitting until it is resumed.
-
-        Raises
-        ------
-        ReshapeError : there is no such pool, or it is being removed.
-        """
-        self._changeable(name).pool.pause(why)
-
-    def resume(self, name: str) -> None:
-        """Let a pool submit again, without waiting for the next retry.
-
-        Raises
-        ------
-        ReshapeError : there is no such pool, or it is being removed.
-        """
-        self._changeable(name).pool.resume()
-
-    def remove(self, name: str, *, at_once: bool) -> None:
-        """Give everything back, then forget the pool.
-
-        Parameters
-        ----------
-        at_once : cancel all batch jobs, which ends the jobs on their nodes; otherwise the nodes
-            drain, and each is given back when its jobs have left it.
-
-        Raises
-        ------
-        ReshapeError : there is no such pool.
-        """
-        live = self.get(name)
+    def _remove(self, live: LivePool, *, at_once: bool) -> None:
+        """Give everything back, then forget a pool; nodes with jobs drain unless `at_once`."""
         live.record.removing = True
         live.pool.pause(REMOVING)
         if at_once:
@@ -180,25 +159,34 @@ class LivePools:
                 live.pool.leaves(allocation.number)
                 self._cancel(live, allocation)
 
-    def get(self, name: str) -> LivePool:
-        """Return the pool of a name.
-
-        Raises
-        ------
-        ReshapeError : there is none.
-        """
+    def _named(self, name: str) -> LivePool:
         if name not in self.pools:
             names = ", ".join(self.pools) or "none"
             raise ReshapeError(f"there is no pool {name!r}; there is {names}")
         return self.pools[name]
 
     def _changeable(self, name: str) -> LivePool:
-        live = self.get(name)
+        live = self._named(name)
         if live.record.removing:
             raise ReshapeError(f"pool {name} is being removed")
         return live
 
-    def fault_of(self, live: LivePool) -> str:
+    def table(self) -> m.PoolList:
+        """Describe all pools."""
+        return m.PoolList(
+            pools=[
+                live.describe(self._clock, self._fault_of(live), self._idle)
+                for live in self.pools.values()
+            ]
+        )
+
+    def sentences(self, job: Job) -> list[str]:
+        """Say of each pool what it does for a queued job."""
+        return [
+            live.sentence(job, self._clock, self._fault_of(live)) for live in self.pools.values()
+        ]
+
+    def _fault_of(self, live: LivePool) -> str:
         """Why the batch system of a pool does not answer, or what failed last; may be empty."""
         return self._jobs.faults.get(live.record.system, "") or live.record.pool.fault
 
@@ -261,9 +249,11 @@ class LivePools:
         events: list[Event] = []
         for allocation in live.pool.allocations:
             if allocation.state in AWAITED or allocation.number in changed:
-                self.nodes.serve(live, allocation)
+                self._serve(live, allocation)
             if allocation.number in changed:
-                events += self.nodes.expire_later(allocation, now)
+                # By these events the core learns later when nodes that are up expire.
+                up = [name for name in allocation.nodes if self._is_up(name)]
+                events += [self._monitor.joined_event(name, now) for name in up]
         return events
 
     def _on_submission(self, name: str, batch_id: str, why: str) -> None:
@@ -311,13 +301,14 @@ class LivePools:
         """Compare the allocations of a pool with the reports of agents."""
         events: list[Event] = []
         for allocation in live.pool.allocations:
-            reporting = self.nodes.reporting(allocation)
+            agents = self._monitor.reports.agents
+            reporting = sum(name in agents for name in allocation.nodes)
             if reporting and allocation.state in WAITING:  # it has started since the last look-up
                 live.grant(allocation, now, live.least_end(allocation), now)
             if reporting == len(allocation.nodes):
                 live.pool.joined(allocation.number)
             self._follow_expiry(live, allocation, now)
-            present = self.nodes.present(allocation)
+            present = sum(name in agents or self._is_up(name) for name in allocation.nodes)
             if not present and live.has_ended(allocation, now):
                 log.info("pool=%s allocation=%d has ended", live.name, allocation.number)
                 live.pool.ended(allocation.number, now, live.why_ended(allocation))
@@ -363,7 +354,7 @@ class LivePools:
                 allocation.number,
                 allocation.nodes,
             )
-            self.nodes.serve(live, allocation)
+            self._serve(live, allocation)
             request = self._request(live, allocation.number, allocation.nodes)
             self._jobs.submit(live.record.system, request)
         for allocation in steps.cancelled:
@@ -382,7 +373,7 @@ class LivePools:
             if allocation.state is S.LEAVING:
                 continue
             if allocation.state is S.RUNNING and held[allocation.number]:
-                events += self.nodes.drain(allocation, now, live.name, "is being removed")
+                events += self._drain(allocation, now, live.name, "is being removed")
                 continue
             is_running = allocation.state is S.RUNNING
             live.pool.leaves(allocation.number)
@@ -404,17 +395,23 @@ class LivePools:
     def _release(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """End the agents of an idle allocation; nothing starts on its nodes from now on."""
         live.sighting(allocation, now).since = now
-        self.nodes.end_agents(allocation)
-        return self.nodes.drain(allocation, now, live.name, "gives it back")
+        for name in allocation.nodes:
+            self._monitor.send_to(name, m.AgentStop())
+        return self._drain(allocation, now, live.name, "gives it back")
 
     def _withdraw(self, live: LivePool, allocation: PoolAllocation, now: float) -> list[Event]:
         """Forget an allocation that has ended; return the events of its nodes."""
         live.sightings.pop(allocation.number, None)
-        return self.nodes.withdraw(allocation, now)
+        self._monitor.remove_nodes(allocation.nodes)
+        nodes = self._partition.machine.nodes
+        joined = [name for name in allocation.nodes if name in nodes]
+        events: list[Event] = [NodeLost(now, name) for name in joined if nodes[name].up]
+        events += [DrainChanged(now, name, False) for name in joined if nodes[name].is_left]
+        return events
 
     def _cancel(self, live: LivePool, allocation: PoolAllocation, why: str = "") -> None:
         """Cancel the batch job of an allocation, once without a reason; log a reason."""
-        now = self.clock()
+        now = self._clock()
         sighting = live.sighting(allocation, now)
         if not allocation.id or (sighting.cancelled_at is not None and not why):
             return
@@ -442,3 +439,36 @@ class LivePools:
         if live.name in self.pools and data != self._noted.get(live.name):
             self._noted[live.name] = data
             self._journal.note_pool(live.name, data)
+
+    # The nodes of allocations.
+
+    def _serve(self, live: LivePool, allocation: PoolAllocation) -> None:
+        """Let the agents of an allocation report; their nodes expire when it ends."""
+        processors, now = live.pool.options.processors, self._clock()
+        ends_at = live.least_end(allocation)
+        # The batch system may have set an end that has passed; an estimated one is not known then.
+        is_known = isfinite(allocation.ends_at) or (isfinite(ends_at) and ends_at > now)
+        until = ends_at + time.time() - now if is_known else None
+        self._monitor.put_nodes(
+            NodeConfig(name=name, processors=processors, launcher="none", until=until)
+            for name in allocation.nodes
+        )
+
+    def _idle(self, allocation: PoolAllocation) -> int:
+        """Count the processors of an allocation that a job may get now."""
+        machine = self._partition.machine
+        free = machine.by_node(machine.free)
+        return sum(len(free.get(name, ())) for name in allocation.nodes)
+
+    def _drain(self, allocation: PoolAllocation, now: float, pool: str, why: str) -> list[Event]:
+        """Return the events by which the nodes of an allocation of a pool drain."""
+        nodes, by = self._partition.machine.nodes, f"pool {pool}"
+        return [
+            DrainChanged(now, name, True, f"{by} {why}", by)
+            for name in allocation.nodes
+            if name in nodes and not nodes[name].drains
+        ]
+
+    def _is_up(self, name: str) -> bool:
+        node = self._partition.machine.nodes.get(name)
+        return node is not None and node.up

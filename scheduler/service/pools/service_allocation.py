@@ -12,9 +12,8 @@ from scheduler.config.settings import NodeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import Event
 from scheduler.node.slurm import BatchState, BatchStatus, Slurm
-from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
+from scheduler.service.components.system_monitor import SAME_END_S, SystemMonitor, given_back_at
 from scheduler.service.pools.batch_jobs import BatchCalls
-from scheduler.service.pools.live_pool import SAME_END_S
 from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
