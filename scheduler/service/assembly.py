@@ -32,7 +32,6 @@ from scheduler.service.components.step_requests import StepRequests
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import AssemblyPorts, Transactions
 from scheduler.service.pools.live_pools import LivePools
-from scheduler.service.pools.service_allocation import ServiceAllocation
 
 #: Least time between two commands of a batch system, seconds.
 COMMANDS_S = 1.0
@@ -70,7 +69,6 @@ class Components:
     nodes: NodeStates
     reservations: AdvanceReservations
     pools: LivePools
-    allocation: ServiceAllocation
 
 
 def assemble(
@@ -130,7 +128,8 @@ def _assemble(
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, parts)
-    pools = LivePools(core, monitor, journal, clock, admission, directory, BATCH_SYSTEMS)
+    nodes = NodeStates(core, monitor, slurm_job())
+    pools = LivePools(core, monitor, nodes, journal, clock, admission, directory, BATCH_SYSTEMS)
     return Components(
         config,
         directory,
@@ -145,8 +144,7 @@ def _assemble(
         applications,
         JobChanges(core, applications, clock),
         StepRequests(core, journal, applications, admission, clock),
-        NodeStates(core, monitor),
+        nodes,
         AdvanceReservations(core, clock),
         pools,
-        ServiceAllocation(core, monitor, slurm_job(), Slurm),
     )

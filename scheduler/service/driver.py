@@ -158,7 +158,6 @@ class Driver:
         self._reports = components.monitor.reports
         self._remap, self._ends = components.remap, components.ends
         self._nodes, self._pools = components.nodes, components.pools
-        self._allocation = components.allocation
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self.events: list[Event] = []
@@ -355,7 +354,6 @@ class Driver:
             self.decide(expired)
         if resumed := self._nodes.probe(now):
             self.decide(resumed)
-        self.events += self._allocation.on_tick(now)
         self.events += self._pools.on_tick(now)
         self.events += self._remap.on_tick()
         if self._alarms and self._alarms[0] <= now:

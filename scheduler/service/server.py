@@ -317,7 +317,7 @@ class Service:
     def _end_with_allocation(self) -> None:
         """End, and keep the queue, when the Slurm allocation of all nodes has ended."""
         components = self.components
-        has_ended = components.allocation.has_ended(components.clock())
+        has_ended = components.nodes.is_allocation_over(components.clock())
         if has_ended and not components.pools.pools and not self._is_ending:
             log.warning(
                 "the service ends, because all of its nodes were in the Slurm allocation that has"
@@ -412,7 +412,6 @@ class Service:
 
     def _close(self) -> None:
         self.components.pools.close()
-        self.components.allocation.close()
         self.reader.close()
         self.forecaster.close()
         self._connections.close()

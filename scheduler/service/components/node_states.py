@@ -10,24 +10,31 @@ which the service asks it to try again and again; a drain by an administrator en
 
 A removed node that no job holds is not listed, and its agent ends. The scheduler state says which
 nodes were removed, so a restarted service does not serve them either.
+
+The nodes of the Slurm allocation in which a service runs are given back at its end. The time limit
+may change, so the allocation is looked up again and again.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from reshape.errors import ReshapeError, nearest
-from scheduler.config.settings import ServeConfig
+from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.core.core import Core
 from scheduler.model.events import SERVICE, DrainChanged, Event, NodeLost, NodeRemoved
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
+from scheduler.node.slurm import BatchState, BatchStatus
 from scheduler.protocol import messages as m
-from scheduler.service.components.system_monitor import SystemMonitor, given_back_at
-from scheduler.text.formats import listed
+from scheduler.service.components.system_monitor import SAME_END_S, SystemMonitor, given_back_at
+from scheduler.text.formats import format_moment, listed
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
@@ -62,10 +69,15 @@ class Probing:
 
 
 class NodeStates:
-    """Lists and changes the states of the nodes of a service."""
+    """Lists and changes the states of the nodes of a service.
 
-    def __init__(self, core: Core, monitor: SystemMonitor) -> None:
-        self._core, self._monitor = core, monitor
+    Parameters
+    ----------
+    own_job : id of the Slurm job in whose allocation the service runs; "": it runs in none.
+    """
+
+    def __init__(self, core: Core, monitor: SystemMonitor, own_job: str = "") -> None:
+        self._core, self._monitor, self._own_job = core, monitor, own_job
         # Node -> job -> time of its failed start there.
         self._unstarted: dict[str, dict[int, float]] = {}
         self._probing: dict[str, Probing] = {}
@@ -129,6 +141,51 @@ class NodeStates:
                 log.info("node expires node=%s", name)
                 events += [NodeLost(now, name), NodeRemoved(now, name)]
         return events
+
+    @property
+    def allocation(self) -> str:
+        """Slurm job to look up: that of the service, while it has nodes of the allocation."""
+        return self._own_job if self._allocated() else ""
+
+    def _allocated(self) -> list[str]:
+        """Nodes of the allocation that the service has."""
+        monitor = self._monitor
+        return [n for n in monitor.nodes if self._own_job and monitor.launcher_of(n) == "slurm"]
+
+    def see_allocation(self, status: BatchStatus, now: float) -> list[Event]:
+        """Note the end of the allocation, and return the events of its nodes if it has changed."""
+        if status.state is BatchState.ENDED:
+            # The nodes expire at the next tick; they have no agents any more.
+            log.warning("Slurm allocation %s has ended: %s", self._own_job, status.word)
+            self._monitor.put_nodes(self._allocated_until(time.time()))
+            return []
+        if status.state is not BatchState.RUNNING:
+            return []
+        configured, nodes = self._monitor.configured, self._core.machine.nodes
+        changed = [
+            node
+            for node in self._allocated_until(status.end)
+            if not _is_same(configured[node.name].until, status.end)
+        ]
+        if not changed:
+            return []
+        end = "it has no end" if status.end is None else f"it ends at {format_moment(status.end)}"
+        log.info("the time limit of Slurm allocation %s has changed: %s", self._own_job, end)
+        self._monitor.put_nodes(changed)
+        up = [node.name for node in changed if node.name in nodes and nodes[node.name].up]
+        return [self._monitor.joined_event(name, now) for name in up]
+
+    def _allocated_until(self, end: float | None) -> list[NodeConfig]:
+        """Return the nodes of the allocation with another end of it."""
+        configured = self._monitor.configured
+        return [replace(configured[name], until=end) for name in self._allocated()]
+
+    def is_allocation_over(self, now: float) -> bool:
+        """Whether the allocation has ended, and the service has no other nodes."""
+        nodes = self._monitor.configured.values()
+        ends = [given_back_at(node, now) for node in nodes if node.launcher == "slurm"]
+        is_only = bool(self._own_job) and 0 < len(ends) == len(nodes)
+        return is_only and all(end is not None and end <= now for end in ends)
 
     def drain_failing(self, jobs: Iterable[int], now: float) -> list[Event]:
         """Return the events that drain the nodes which have failed to start several jobs.
@@ -351,6 +408,12 @@ def partition_infos(config: ServeConfig, core: Core) -> list[m.PartitionInfo]:
         )
         for name, own in config.partitions.items()
     ]
+
+
+def _is_same(end: float | None, other: float | None) -> bool:
+    if end is None or other is None:
+        return end is other
+    return abs(end - other) <= SAME_END_S
 
 
 def _failed(node: Node) -> bool:

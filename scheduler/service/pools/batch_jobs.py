@@ -1,4 +1,4 @@
-"""Batch jobs of the pools, and that of the service: submissions, cancellations and look-ups.
+"""The batch jobs of all pools: submissions, cancellations and look-ups.
 
 Each call of a batch system takes a while, so a thread makes them: the loop of the service puts
 requests in and is handed their answers, and neither waits. The batch system itself keeps the
@@ -118,8 +118,6 @@ LOOK_UP_S = 5.0
 #: Seconds for which a submission is in doubt: after a refusal, and after a restart of the service,
 #: whose predecessor may have left a command that still runs.
 REFUSED_S, INTERRUPTED_S = 10.0, 120.0
-#: Seconds that a service that ends waits for cancellations.
-CLOSE_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -213,13 +211,13 @@ class BatchJobs:
         for calls in self._calls.values():
             calls.deliver()
 
-    def close(self) -> None:
-        """Make the cancellations that are due, for `CLOSE_S` at most, and no further calls."""
+    def close(self, wait_s: float) -> None:
+        """Make the cancellations that are due, for `wait_s` at most, and no further calls."""
         for system, what in self._later:
             if isinstance(what, str):
                 self._call(system, what)
         for calls in self._calls.values():
-            calls.close(CLOSE_S)
+            calls.close(wait_s)
 
     def _make_calls(self) -> None:
         """Hand over calls that were asked for before this tick, as many as are made at once.

@@ -30,6 +30,7 @@ from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, P
 from scheduler.policies.pools.pool import PoolRecord, PoolSteps
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
+from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_jobs import BatchJobs
 from scheduler.service.pools.live_pool import LivePool, LivePoolRecord, batch_request
@@ -40,6 +41,8 @@ log = logging.getLogger(__name__)
 S = AllocationState
 #: Seconds between two decisions.
 DECIDE_S = 1.0
+#: Seconds that a service that ends waits for cancellations.
+CLOSE_S = 10.0
 #: Why a pool that is being removed is paused.
 REMOVING = "it is being removed"
 
@@ -51,7 +54,7 @@ class LivePools:
 
     Parameters
     ----------
-    core, monitor, journal, clock, admission, directory : of the service.
+    core, monitor, nodes, journal, clock, admission, directory : of the service.
     batch_systems : makes a batch system, by its name.
 
     Attributes
@@ -63,6 +66,7 @@ class LivePools:
         self,
         core: Core,
         monitor: SystemMonitor,
+        nodes: NodeStates,
         journal: Journal,
         clock: Clock,
         admission: Admission,
@@ -71,6 +75,7 @@ class LivePools:
     ) -> None:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self._clock, self._admission, self._directory = clock, admission, directory
+        self._nodes = nodes
         self._jobs = BatchJobs(batch_systems, self._on_submission, self._on_statuses)
         self._now, self._events = 0.0, list[Event]()  # of the present tick
         self._service = directory.name
@@ -196,7 +201,7 @@ class LivePools:
         """Do what is due; return the events that follow."""
         events = list[Event]()
         self._now, self._events = now, events
-        if self.pools or self._checks:
+        if self.pools or self._checks or self._nodes.allocation:
             self._jobs.on_tick(self._ids)
         if time.monotonic() < self._decide_at:
             return events
@@ -224,11 +229,12 @@ class LivePools:
 
     def close(self) -> None:
         """Make the calls that are due; the next service of the directory takes the pools over."""
-        self._jobs.close()
+        self._jobs.close(CLOSE_S if self.pools else 0.0)
 
     def _ids(self, system: str) -> Sequence[str]:
-        """Ids of all batch jobs of a batch system."""
-        return [
+        """Ids of all batch jobs of a batch system, that of the service included."""
+        own = self._nodes.allocation if system == Slurm.name else ""
+        return ([own] if own else []) + [
             allocation.id
             for live in self.pools.values()
             if live.record.system == system
@@ -240,6 +246,8 @@ class LivePools:
         age_s = time.monotonic() - begun
         for live in self.pools.values():
             self._events += self._see(live, statuses, self._now, age_s)
+        if own := statuses.get(self._nodes.allocation):
+            self._events += self._nodes.see_allocation(own, self._now)
 
     def _see(
         self, live: LivePool, statuses: Mapping[str, BatchStatus], now: float, age_s: float

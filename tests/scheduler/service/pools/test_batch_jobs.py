@@ -91,7 +91,7 @@ def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_
     jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
     jobs.cancel("failing", "7")
     jobs.cancel("failing", "7")  # that is due already
-    jobs.close()
+    jobs.close(10)
     assert caplog.messages == ["cannot cancel batch job 7: no answer"]
 
 
@@ -103,5 +103,5 @@ def test_a_cancellation_by_a_batch_system_that_cannot_be_made_is_logged(
 
     jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
     jobs.cancel("failing", "7")
-    jobs.close()
+    jobs.close(10)
     assert caplog.messages == ["cannot cancel batch job 7: it is not installed"]
