@@ -46,7 +46,7 @@ from scheduler.protocol.messages import decode
 from scheduler.service.assembly import assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner
-from scheduler.service.reading.reader_process import answer
+from scheduler.service.reader_process import answer
 from scheduler.service.requests import RequestHandler
 
 PROCESSORS = 4

@@ -255,7 +255,7 @@ def _targets(target: str, server: str, job: int, seed: int) -> list[int]:
             continue
         if target == "service" and "serve" in line and folder in " ".join(line):
             return [process.pid]
-        is_reader = "scheduler.service.reading.reader_process" in line
+        is_reader = "scheduler.service.reader_process" in line
         if target == "reader" and is_reader and folder in " ".join(line):
             return [process.pid]
         if target == "agent" and "agent" in line and folder in " ".join(line):

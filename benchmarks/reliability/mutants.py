@@ -48,7 +48,7 @@ AREAS = {
     ),
     "resizing": ("reshape/resizing", "reshape/data", "scheduler/service/components"),
     "redistribution": ("redistribution",),
-    "journal": ("scheduler/journal", "scheduler/service/reading"),
+    "journal": ("scheduler/journal",),
     "simulator": ("simulator/engine", "simulator/results", "simulator/traces", "simulator/study"),
 }
 TEST_S, FAULT_S = 30, 180

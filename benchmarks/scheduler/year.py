@@ -398,7 +398,7 @@ def _processes(pid: int) -> list[int]:
     readers = [
         child
         for child in service.children()
-        if "scheduler.service.reading.reader_process" in child.cmdline()
+        if "scheduler.service.reader_process" in child.cmdline()
     ]
     return [service.memory_info().rss, *(reader.memory_info().rss for reader in readers)]
 

@@ -1,43 +1,42 @@
-"""Answers that are given later: those that take long to compute, and those to `reshape wait`.
+"""Answers that are given later.
 
-Long answers are spread over the turns of the service's loop. Only what reads is computed here: the
-descriptions of the jobs that have not ended. Each turn spends a few milliseconds on it, so that
-requests of other peers do not wait.
+The reader and the forecaster, two processes, answer what only reads the journal (`ReaderLink`).
+Descriptions of the jobs that have not ended are computed here: long answers are spread over the
+turns of the service's loop, each of which spends a few milliseconds on them, so that requests of
+other peers do not wait (`Reads`). `reshape wait` is answered when its job has ended (`Waits`).
 """
 
 from __future__ import annotations
 
 import logging
+import secrets
+import subprocess
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from typing import NamedTuple
+from pathlib import Path
+
+import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
+from scheduler.service.reader_process import ANSWER, READY, ForecastQuestion, Question
 
 log = logging.getLogger(__name__)
 
 #: Seconds that one turn may spend.
 TURN_S = 0.004
-#: Answers that may be under way; further questions are refused.
+#: Answers that may be under way here, and at each reader; further questions are refused.
 LIMIT = 1000
 #: Jobs that one peer may wait for at a time.
 PEER_LIMIT = 1000
 
 
-class _Read(NamedTuple):
-    """An answer under way: its remaining steps, and what builds the answer after the last."""
-
-    peer: bytes
-    request: int
-    steps: Iterator[object]
-    finish: Callable[[], m.Message | None]
-
-
 class Reads:
-    """Computes long answers in turn and sends each when it is complete.
+    """Computes long answers in turn, each of which is sent by its last step.
 
     Parameters
     ----------
@@ -46,58 +45,46 @@ class Reads:
 
     def __init__(self, send: Callable[[bytes, m.Message], None]) -> None:
         self._send = send
-        self._under_way: deque[_Read] = deque()
+        self._under_way: deque[tuple[bytes, int, Iterator[object]]] = deque()
 
     @property
     def pending(self) -> bool:
         """Whether an answer is under way."""
         return bool(self._under_way)
 
-    def add(
-        self,
-        peer: bytes,
-        request: int,
-        steps: Iterator[object],
-        finish: Callable[[], m.Message | None],
-    ) -> None:
+    def add(self, peer: bytes, request: int, steps: Iterator[object]) -> None:
         """Begin an answer; it is refused if too many are under way.
 
         Parameters
         ----------
-        steps : computes the answer, one step at a time.
-        finish : returns the answer after the last step; None if it is sent in another way.
+        steps : computes the answer, one step at a time, and sends it in the end.
         """
         if len(self._under_way) >= LIMIT:
-            self._send(peer, m.Failure(id=request, message="too many questions: ask again later"))
+            self._send(peer, too_many_questions(request))
             return
-        self._under_way.append(_Read(peer, request, steps, finish))
+        self._under_way.append((peer, request, steps))
 
     def advance(self, seconds: float = TURN_S) -> None:
         """Work on the answers in turn for about this long, one step at least."""
         until = time.monotonic() + seconds
         while self._under_way:
-            read = self._under_way.popleft()
-            if not self._is_complete(read, until):
-                self._under_way.append(read)
+            peer, request, steps = self._under_way.popleft()
+            try:
+                for _ in steps:
+                    if time.monotonic() >= until:
+                        self._under_way.append((peer, request, steps))
+                        break
+            except Exception as error:  # one question must not end the service
+                log.exception("a question could not be answered")
+                text = f"internal error of the service: {error!r}; see its log"
+                self._send(peer, m.Failure(id=request, message=text))
             if time.monotonic() >= until:
                 return
 
-    def _is_complete(self, read: _Read, until: float) -> bool:
-        """Take steps of an answer until a time; send the answer after the last step."""
-        answer: m.Message | None
-        try:
-            for _ in read.steps:
-                if time.monotonic() >= until:
-                    return False
-            answer = read.finish()
-        except Exception as error:  # one question must not end the service
-            log.exception("a question could not be answered")
-            answer = m.Failure(message=f"internal error of the service: {error!r}; see its log")
-        if answer is None:
-            return True
-        answer.id = read.request
-        self._send(read.peer, answer)
-        return True
+
+def too_many_questions(request: int) -> m.Failure:
+    """Refuse a question because too many are under way."""
+    return m.Failure(id=request, message="too many questions: ask again later")
 
 
 class Waits:
@@ -167,3 +154,157 @@ class Waits:
         for peer in peers:
             self._jobs[peer] = self._jobs.pop(peer)
         return peers
+
+
+#: The identities of readers begin with this.
+IDENTITY = b"reader "
+#: Seconds after which a question that has no answer is refused, and the reader that has it is
+#: replaced; clients wait for 10 s.
+PATIENCE_S = 8.0
+#: Seconds between two starts of a reader.
+RESTART_S = 1.0
+#: Readers that may end while they have the same question.
+MOST_TRIES = 2
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+class _Asked(msgspec.Struct):
+    """A question under way; `sent_to` is the identity of the reader that has it."""
+
+    peer: bytes
+    request: int
+    question: bytes
+    asked_at: float
+    sent_to: bytes = b""
+    tries: int = 0
+
+
+class ReaderLink:
+    """Keeps one reader process running, from its first question on.
+
+    Parameters
+    ----------
+    name : "reader" or "forecaster", for messages; the module of the process is named after it.
+    journal, endpoint : the file that the reader reads, and the socket that it connects to.
+    log_file : file for the messages of the reader.
+    send : sends a message at once; False if there is no such peer.
+    relay : queues the frames of an answer for a peer.
+    patience_s : seconds after which a question that has no answer is refused.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        journal: Path,
+        endpoint: str,
+        log_file: Path,
+        *,
+        send: Callable[[bytes, list[bytes]], bool],
+        relay: Callable[[bytes, list[bytes]], None],
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self._name, self._patience_s = name, patience_s
+        module = f"scheduler.service.{name}_process"
+        self._command = [sys.executable, "-m", module, str(journal), endpoint]
+        self._log_file = log_file
+        self._send, self._relay = send, relay
+        self._asked: dict[int, _Asked] = {}
+        self._number = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = -RESTART_S  # monotonic seconds
+        self._ready = False
+        self.identity = b""
+
+    def _start_if_gone(self) -> None:
+        """Start a process if there are questions and none runs, at most one in `RESTART_S`."""
+        ended = None if self._process is None else self._process.poll()
+        gone = self._process is None or ended is not None
+        if gone and self._asked and time.monotonic() - self._started_at >= RESTART_S:
+            if ended is not None:
+                log.warning("the %s ended with %s; another is started", self._name, ended)
+            self._start()
+
+    def _start(self) -> None:
+        self._started_at, self._ready = time.monotonic(), False
+        self.identity = IDENTITY + secrets.token_bytes(16)
+        try:
+            with self._log_file.open("ab") as output:
+                self._process = subprocess.Popen(
+                    self._command,
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    start_new_session=True,  # Ctrl-C is for the service
+                )
+            assert self._process.stdin is not None
+            self._process.stdin.write(self.identity.hex().encode() + b"\n")
+            self._process.stdin.flush()
+        except OSError as error:
+            log.error("the %s cannot be started: %s", self._name, error)
+
+    def close(self) -> None:
+        """End the reader."""
+        if self._process is not None:
+            if self._process.stdin is not None:
+                try:
+                    self._process.stdin.close()
+                except OSError as error:
+                    log.debug("the reader has ended: %s", error)
+            self._process.kill()  # it keeps nothing
+            self._process.wait()
+            self._process = None
+
+    def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
+        """Forward a question of a peer once the journal of this turn is written."""
+        if len(self._asked) >= LIMIT:
+            self._relay(peer, encode(too_many_questions(request)))
+            return
+        self._number += 1
+        blob = _encoder.encode(question)
+        self._asked[self._number] = _Asked(peer, request, blob, time.monotonic())
+        self._start_if_gone()
+
+    def forward(self) -> None:
+        """Send the questions that the present reader does not have yet."""
+        if not self._ready:
+            return
+        for number, asked in list(self._asked.items()):
+            if asked.sent_to == self.identity:
+                continue
+            if asked.tries >= MOST_TRIES:
+                self._fail(
+                    number,
+                    f"the question ended the {self._name} of the service: see {self._name}.log",
+                )
+                continue
+            frames = [str(number).encode(), str(asked.request).encode(), asked.question]
+            if self._send(self.identity, frames):
+                asked.sent_to, asked.tries = self.identity, asked.tries + 1
+
+    def on_message(self, frames: list[bytes]) -> None:
+        """Handle a message of the reader: it is ready, or an answer."""
+        if frames[:1] == [READY]:
+            self._ready = True
+        elif frames[:1] == [ANSWER]:
+            asked = self._asked.pop(int(frames[1]), None)
+            if asked is not None:
+                self._relay(asked.peer, frames[2:])
+
+    def on_tick(self) -> None:
+        """Start a new process if there is none; refuse the questions that have waited too long."""
+        now = time.monotonic()
+        self._start_if_gone()
+        for number, asked in list(self._asked.items()):
+            if now - asked.asked_at > self._patience_s:
+                if asked.sent_to == self.identity and self._process is not None:
+                    self._process.kill()  # it may never answer
+                self._fail(
+                    number,
+                    f"the {self._name} of the service did not answer within"
+                    f" {self._patience_s:g} s: ask again later",
+                )
+
+    def _fail(self, number: int, text: str) -> None:
+        asked = self._asked.pop(number)
+        self._relay(asked.peer, encode(m.Failure(id=asked.request, message=text)))

@@ -32,14 +32,14 @@ from scheduler.service.permissions import (
     check_user,
     log_change,
 )
-from scheduler.service.reading.reader_process import (
+from scheduler.service.reader_process import (
     ExplainQuestion,
     ForecastQuestion,
     ListQuestion,
     Question,
     spec_of,
 )
-from scheduler.service.reading.reader_process import answer as answer_question
+from scheduler.service.reader_process import answer as answer_question
 from scheduler.text.formats import counted
 
 log = logging.getLogger(__name__)
@@ -426,15 +426,13 @@ class RequestHandler:
                 if job.state not in FINAL or self.halted:  # it may have ended since the question
                     rows[job.id] = msgspec.Raw(_encode(self._applications.info(job)))
                 yield
-
-        def finish() -> None:
             question = ListQuestion(message, self._components.clock.wall(), rows)
             if message.ended:
                 self._ask_reader(peer, message.id, question)
             else:
                 self._relay(peer, answer_question(self._journal, message.id, question))
 
-        self.reads.add(peer, message.id, steps(), finish)
+        self.reads.add(peer, message.id, steps())
 
     def _on_stop(self, peer: bytes, message: m.Stop, _by: Sender) -> m.Message | None:
         unfinished = self._applications.live()

@@ -6,7 +6,7 @@ commands of the turn are sent.
 
 A service that starts again in its directory takes over the recorded states of its jobs. Its agents
 have kept the jobs running and report all they know. A second process, the reader, answers what only
-reads the journal (`scheduler.service.reading.reader_link`).
+reads the journal (`scheduler.service.later_answers`).
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from scheduler.protocol import messages as m
 from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
+from scheduler.service.later_answers import IDENTITY, PATIENCE_S, ReaderLink
 from scheduler.service.limits import Received, RoomForJournal, raise_limit
 from scheduler.service.permissions import Sender
-from scheduler.service.reading.reader_link import IDENTITY, PATIENCE_S, ReaderLink
 from scheduler.service.requests import RequestHandler
 
 log = logging.getLogger(__name__)

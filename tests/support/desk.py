@@ -23,7 +23,7 @@ from scheduler.protocol.messages import decode
 from scheduler.service.assembly import Components, assemble
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender, owner
-from scheduler.service.reading.reader_process import answer
+from scheduler.service.reader_process import answer
 from scheduler.service.requests import RequestHandler
 
 OWNER = owner("root")

@@ -37,8 +37,8 @@ from scheduler.model.orders import Order
 from scheduler.policies.scenarios import scenario
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.service.reading.reader_process import ForecastQuestion
+from scheduler.service.forecaster_process import Forecaster
+from scheduler.service.reader_process import ForecastQuestion
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 

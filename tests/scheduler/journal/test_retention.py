@@ -21,7 +21,7 @@ from scheduler.model.events import JobEnded, JobSpec, JobStarted, JobSubmitted, 
 from scheduler.model.events import ResizePoint as Point
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import Submission, decode
-from scheduler.service.reading.reader_process import ExplainQuestion, answer
+from scheduler.service.reader_process import ExplainQuestion, answer
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 4),), scenario="fcfs-pr")
 POINTS = 500

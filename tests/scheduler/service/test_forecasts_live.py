@@ -42,7 +42,7 @@ def forecaster_of(service: Any) -> int:
     [found] = [
         child.pid
         for child in psutil.Process(service.process.pid).children()
-        if "scheduler.service.reading.forecaster_process" in words_of(child)
+        if "scheduler.service.forecaster_process" in words_of(child)
     ]
     return found
 

@@ -18,7 +18,7 @@ from scheduler.protocol import messages as m
 def readers_of(service: Any) -> list[int]:
     """Return the process numbers of the service's readers: one at most."""
     children = psutil.Process(service.process.pid).children()
-    module = "scheduler.service.reading.reader_process"
+    module = "scheduler.service.reader_process"
     return [child.pid for child in children if module in words_of(child)]
 
 

@@ -232,21 +232,26 @@ def test_a_long_answer_takes_several_turns_and_delays_no_other() -> None:
     sent: list[tuple[bytes, m.Message]] = []
     reads = Reads(lambda *message: sent.append(message))
     taken: list[int] = []
-    reads.add(b"long", 1, map(taken.append, range(1000)), m.Done)
-    reads.add(b"short", 2, iter(()), m.Done)
+
+    def answer(peer: bytes, steps: int) -> Iterator[None]:
+        yield from map(taken.append, range(steps))
+        sent.append((peer, m.Done()))
+
+    reads.add(b"long", 1, answer(b"long", 1000))
+    reads.add(b"short", 2, answer(b"short", 0))
     turns = 0
     while reads.pending:
         reads.advance(0.0)  # one step
         turns += 1
     assert taken == list(range(1000))
-    assert [(peer, answer.id) for peer, answer in sent] == [(b"short", 2), (b"long", 1)]
+    assert sent == [(b"short", m.Done()), (b"long", m.Done())]
     assert turns == 1002
 
 
 def test_a_long_answer_that_fails_is_answered() -> None:
     sent: list[tuple[bytes, m.Message]] = []
     reads = Reads(lambda *message: sent.append(message))
-    reads.add(b"a", 1, (1 // zero for zero in [0]), m.Done)
+    reads.add(b"a", 1, (1 // zero for zero in [0]))
     reads.advance()
     assert not reads.pending
     ((_, answer),) = sent

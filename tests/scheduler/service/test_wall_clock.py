@@ -18,8 +18,8 @@ from reshape.__main__ import main
 from reshape.wire.codec import MAX_ANSWER_BYTES
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.service.reading.forecaster_process import Forecaster
-from scheduler.service.reading.reader_process import (
+from scheduler.service.forecaster_process import Forecaster
+from scheduler.service.reader_process import (
     ForecastQuestion,
     spec_of,
 )

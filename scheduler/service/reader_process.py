@@ -6,7 +6,7 @@ which is when the service has ended. It keeps nothing: a reader that dies is rep
 
 What only the process that decides can contribute to an answer, the jobs that have not ended and why
 they wait, is a part of the question. The forecaster is another such process, with questions of its
-own (`scheduler.service.reading.forecaster_process`).
+own (`scheduler.service.forecaster_process`).
 """
 
 from __future__ import annotations
@@ -62,32 +62,26 @@ class ExplainQuestion(msgspec.Struct, tag=True):
 Question: TypeAlias = ListQuestion | ExplainQuestion
 
 
-class _Jobs(msgspec.Struct, tag="Jobs"):
-    """The message `Jobs` of encoded descriptions."""
-
-    id: int
-    now: float
-    jobs: list[msgspec.Raw]
-    before: int | None
-
-
 def answer(journal: JournalReader, request: int, question: Question) -> list[bytes]:
     """Answer a question with the frames of a message; an error is answered with `Failure`."""
     try:
         if isinstance(question, ListQuestion):
-            return [PROTOCOL, _encoder.encode(_listing(journal, request, question))]
+            return [PROTOCOL, _listing(journal, request, question)]
         return encode(_explanation(journal, request, question))
     except (ReshapeError, ProtocolError) as error:
         return encode(m.Failure(id=request, message=str(error)))
 
 
-def _listing(journal: JournalReader, request: int, question: ListQuestion) -> _Jobs:
+def _listing(journal: JournalReader, request: int, question: ListQuestion) -> bytes:
+    """Encode a `JobListing` of descriptions that are encoded already."""
     query = question.query
     jobs, before = dict(question.live), None
     if query.ended:
         ended, before = page(journal, query)
         jobs = ended | jobs
-    return _Jobs(request, question.now, [jobs[number] for number in sorted(jobs)], before)
+    rows = [jobs[number] for number in sorted(jobs)]
+    header = {"type": m.JobListing.__struct_config__.tag, "id": request, "now": question.now}
+    return _encoder.encode(header | {"jobs": rows, "before": before})
 
 
 def _explanation(journal: JournalReader, request: int, question: ExplainQuestion) -> m.Explanation:

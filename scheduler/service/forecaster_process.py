@@ -1,6 +1,6 @@
 """The forecaster: a process that computes forecasts, so that none delays a decision or a reader.
 
-It reads the journal like the reader (`scheduler.service.reading.reader_process`) and runs the core
+It reads the journal like the reader (`scheduler.service.reader_process`) and runs the core
 forward from the recorded state, at a lower priority than the service, which starts it with the
 first question.
 """
@@ -33,7 +33,7 @@ from scheduler.journal.clock import moved_time, noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
-from scheduler.service.reading.reader_process import ForecastQuestion, answer_questions
+from scheduler.service.reader_process import ForecastQuestion, answer_questions
 
 #: Added to the niceness, because a forecast takes all of a processor.
 NICENESS = 10

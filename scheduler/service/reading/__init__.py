@@ -1,1 +1,0 @@
-"""Answers that only read: the processes that compute them, and their questions."""
