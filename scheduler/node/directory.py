@@ -246,7 +246,7 @@ class ServiceDirectory(JobFolders):
 
     @property
     def lanes(self) -> list[Path]:
-        """Sockets of the service for its gate (scheduler.service.gate)."""
+        """Sockets of the service for its gate (scheduler.service.gate_process)."""
         return [self.socket.with_name(f"gate-{lane}") for lane in range(LANES)]
 
     @property

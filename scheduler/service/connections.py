@@ -5,22 +5,29 @@ key, so that each message in both directions is checked against the list of keys
 is refused at once, without any state for each peer.
 
 TCP connections use CURVE. A peer without a key, with another key or without CURVE never gets past
-the handshake, most of them not even past the gate (`scheduler.service.gate.gate_process`). CURVE
+the handshake, most of them not even past the gate (`scheduler.service.gate_process`). CURVE
 encrypts, authenticates and numbers all messages of a connection; ZeroMQ reads nothing more from one
 on which a message is repeated.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
-import socket as sockets
+import os
+import socket
+import subprocess
+import sys
+import time
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
 import zmq
 from zmq.utils import z85
 
+from reshape.errors import ConfigError
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.messages import Failure
 from scheduler.config.checks import parse_listen
@@ -28,8 +35,13 @@ from scheduler.node.access_keys import AccessKeys, ServerKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol.messages import request_of
-from scheduler.service.gate.gate_link import BACKLOG, GateLink
-from scheduler.service.gate.gate_process import HANDSHAKE_S, Refusals, Unread
+from scheduler.service.gate_connections import (
+    HANDSHAKE_S,
+    GateReport,
+    Refusals,
+    Unread,
+    decode_report,
+)
 from scheduler.service.limits import MemoryGuard, SpareFiles
 from scheduler.service.permissions import Sender, owner
 
@@ -49,6 +61,162 @@ _ADDRESS = "X-Address"
 ANSWER_EVERY = 8
 #: Flags as plain numbers: arithmetic on the enumeration costs more than sending a message.
 _NOW, _NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+#: Most TCP connections that the kernel accepts before the gate does; it may have a lower limit.
+#: If it is small, many agents that connect at the same moment are delayed by seconds: the kernel
+#: drops the other connections, and their peers try again after 1, 3 and 7 s.
+BACKLOG = 4096
+#: Seconds between two starts of a gate.
+RESTART_S = 1.0
+#: Seconds in which the gate of a service that was killed closes the port.
+RELEASE_S = 2.0
+#: Seconds in which a gate ends when its service does.
+END_S = 3.0
+
+
+class GateLink:
+    """Keeps one gate running.
+
+    Parameters
+    ----------
+    listen : ``HOST:PORT``.
+    lanes : paths of the sockets on which the service listens for the gate.
+    log_file : file for the messages of the gate, of which there are none as long as it works.
+
+    Attributes
+    ----------
+    reports : file descriptor that is readable when the gate has reported something.
+    address : numeric address of the port.
+
+    Raises
+    ------
+    ConfigError : `listen` is invalid or in use.
+    """
+
+    def __init__(self, listen: str, lanes: Sequence[Path], log_file: Path) -> None:
+        self._port = _open_port(listen)
+        host, port = self._port.getsockname()[:2]
+        self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        self._lanes, self._log_file = lanes, log_file
+        self.reports, self._reporting = os.pipe()
+        os.set_blocking(self.reports, False)
+        self._read = b""
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = -RESTART_S  # monotonic seconds
+
+    def keep_running(self) -> None:
+        """Start a gate if there is none."""
+        now = time.monotonic()
+        ended = self._process is None or self._process.poll() is not None
+        if not ended or now - self._started_at < RESTART_S:
+            return
+        if self._process is not None:
+            log.warning("the gate ended with %s; another is started", self._process.returncode)
+            self.close_process()
+        self._started_at = now
+        module = "scheduler.service.gate_process"
+        port = self._port.fileno()
+        try:
+            with self._log_file.open("ab") as output:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", module, str(port), *map(str, self._lanes)],
+                    stdin=subprocess.PIPE,
+                    stdout=self._reporting,
+                    stderr=output,
+                    pass_fds=[port],
+                    start_new_session=True,  # Ctrl-C is for the service
+                )
+        except OSError as error:
+            log.error("the gate cannot be started: %s", error)
+
+    def read(self) -> list[GateReport]:
+        """Return what the gate has reported."""
+        try:
+            self._read += os.read(self.reports, 1 << 16)
+        except BlockingIOError:
+            return []
+        *lines, self._read = self._read.split(b"\n")
+        return [decode_report(line) for line in lines]
+
+    def note_received(self, address: str) -> None:
+        """Tell the gate that the service has received a message of a client it asked about."""
+        if self._process is not None and self._process.stdin is not None:
+            try:
+                os.write(self._process.stdin.fileno(), f"{address}\n".encode())
+            except OSError as error:  # it has ended
+                log.debug("cannot write to the gate: %s", error)
+
+    def close_process(self) -> None:
+        """End the gate, after it has passed on the last messages of the service."""
+        if self._process is None:
+            return
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        try:
+            self._process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        self._process = None
+
+    def close(self) -> None:
+        """Close the port and end the gate."""
+        self._port.close()
+        self.close_process()
+        os.close(self.reports)
+        os.close(self._reporting)
+
+
+def _open_port(listen: str) -> socket.socket:
+    """Listen on a TCP port, on all addresses of both protocols if the host is ``*`` or ``[::]``."""
+    host, number = parse_listen(listen)
+    try:
+        family, address = _address(host, number)
+    except OSError as error:
+        raise ConfigError(
+            f"cannot find the address of {host!r}: {error.strerror}", field="listen"
+        ) from None
+    until = time.monotonic() + RELEASE_S
+    while True:
+        try:
+            return _listening(family, address)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                raise ConfigError(
+                    f"cannot listen on {listen}: {error.strerror}; choose another port, or end"
+                    " what listens there",
+                    field="listen",
+                ) from None
+            time.sleep(0.05)
+
+
+def _listening(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
+    port = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        port.bind(address)
+        port.listen(BACKLOG)
+    except OSError:
+        port.close()
+        raise
+    return port
+
+
+def _address(host: str, number: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Return the numeric address of a host.
+
+    Raises
+    ------
+    OSError : there is none.
+    """
+    if host == "*":
+        has_both = socket.has_dualstack_ipv6()
+        return (socket.AF_INET6, ("::", number)) if has_both else (socket.AF_INET, ("", number))
+    family, _, _, _, address = socket.getaddrinfo(
+        host.strip("[]"), number, type=socket.SOCK_STREAM
+    )[0]
+    return family, (str(address[0]), number)
 
 
 class Connections:
@@ -122,7 +290,7 @@ class Connections:
         lanes = self._directory.lanes
         gate = self._gate = GateLink(listen, lanes, self._directory.log("gate"))
         host, port = parse_listen(listen)
-        public_host = sockets.gethostname() if host in ("*", "0.0.0.0", "[::]") else host
+        public_host = socket.gethostname() if host in ("*", "0.0.0.0", "[::]") else host
         keys = self._keys.prepare(f"tcp://{public_host}:{port}")
         self._questions = self._context.socket(zmq.ROUTER)
         self._questions.bind("inproc://zeromq.zap.01")
@@ -280,9 +448,9 @@ class Connections:
         """Close the sockets; what was sent last gets one second to leave."""
         self._files.close()
         self._memory.close()
-        for socket in (self._questions, self._remote, self._local):
-            if socket is not None:
-                socket.close(linger=1000)
+        for router in (self._questions, self._remote, self._local):
+            if router is not None:
+                router.close(linger=1000)
         self._local_context.term()
         self._context.term()
         if self._gate is not None:
@@ -299,11 +467,11 @@ def _property(name: str, value: bytes) -> bytes:
     return bytes([len(name)]) + name.encode() + len(value).to_bytes(4, "big") + value
 
 
-def _send(socket: zmq.Socket[bytes], identity: bytes, frames: list[bytes]) -> None:
-    socket.send(identity, _NOW_MORE)
+def _send(router: zmq.Socket[bytes], identity: bytes, frames: list[bytes]) -> None:
+    router.send(identity, _NOW_MORE)
     for frame in frames[:-1]:
-        socket.send(frame, _NOW_MORE)
-    socket.send(frames[-1], _NOW)
+        router.send(frame, _NOW_MORE)
+    router.send(frames[-1], _NOW)
 
 
 def _limit(router: zmq.Socket[bytes]) -> None:

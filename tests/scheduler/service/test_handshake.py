@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from handshakes import GREETING, HELLO, INITIATE, SHORT_INITIATE, WELCOME
 
-from scheduler.service.gate.unproven import Handshake
+from scheduler.service.gate_connections import Handshake
 
 
 def handshake(*parts: bytes) -> Handshake:

@@ -7,7 +7,7 @@ from handshakes import GREETING, HELLO, INITIATE, WELCOME
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from scheduler.service.gate.unproven import MOST_BYTES, Handshake
+from scheduler.service.gate_connections import MOST_BYTES, Handshake
 
 #: A right beginning, perhaps with a changed byte, and anything after it.
 RIGHT = GREETING + HELLO + INITIATE

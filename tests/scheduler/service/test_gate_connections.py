@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from scheduler.service.gate.unproven import Limits, Peer, Turns, Unproven
+from scheduler.service.gate_connections import Limits, Peer, Turns, Unproven
 
 #: The end of each connection here; nothing is sent.
 END = socket.socket()

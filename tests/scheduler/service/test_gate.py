@@ -14,8 +14,8 @@ import pytest
 from handshakes import GREETING, HELLO, INITIATE, WELCOME
 from ports import free_port
 
-from scheduler.service.gate.gate_link import GateLink
-from scheduler.service.gate.gate_process import GateReport, Refusals, Unread, Verifying
+from scheduler.service.connections import GateLink
+from scheduler.service.gate_connections import GateReport, Refusals, Unread, Verifying
 
 PATIENCE_S = 30.0
 READY = b"\x04\x41\x05READY" + bytes(59)

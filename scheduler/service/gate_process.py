@@ -3,9 +3,9 @@
 ZeroMQ accepts every connection, of which each takes a file of the process, and it aborts the
 process when no file is left. The gate takes its place at the port. It knows no key and decrypts
 nothing: it passes bytes on, and recognises by the answer of the service that a key was proved
-(`scheduler.service.gate.unproven`). The service is connected to over a socket in its directory, so
-the gate limits how many connections the service has, how many of them are in their handshake, and
-how many handshakes it has to answer a second (`scheduler.service.gate.unproven`).
+(`scheduler.service.gate_connections`). The service is connected to over a socket in its
+directory, so the gate limits how many connections the service has, how many of them are in their
+handshake, and how many handshakes it has to answer a second.
 
 The service opens the port and passes it on, so that it stays open when a gate is replaced. A gate
 ends when its standard input is closed, which is when the service has ended.
@@ -22,77 +22,22 @@ import time
 from collections import Counter, deque
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TypeAlias
 
-import msgspec
-
-from scheduler.service.gate.unproven import (
+from scheduler.service.gate_connections import (
+    HANDSHAKE_S,
     MOST_BYTES,
+    GateReport,
     Handshake,
     Limits,
     Peer,
+    Refusals,
     Side,
     Unproven,
+    Unread,
+    Verifying,
+    encode_report,
 )
 
-
-class Verifying(msgspec.Struct, tag=True):
-    """The service is about to be asked whether it grants the key of a connection.
-
-    The gate reports it before it passes the bytes on that make ZeroMQ ask, and passes those of the
-    next connection of the same lane on when this one is answered. So the service knows the address
-    of the connection that ZeroMQ asks about, which ZeroMQ cannot know behind the gate.
-
-    Attributes
-    ----------
-    lane : number of the socket at which the connection arrives; ZeroMQ names it when it asks.
-    address : ``HOST:PORT`` of the client.
-    """
-
-    lane: int
-    address: str
-
-
-class Refusals(msgspec.Struct, tag=True):
-    """Connections that the gate has refused since its last report.
-
-    Attributes
-    ----------
-    counts : how many, by kind: "connection" (no or broken handshake) and "limit".
-    examples : sentences about the first ones of them.
-    """
-
-    counts: dict[str, int]
-    examples: list[str]
-
-
-class Unread(msgspec.Struct, tag=True):
-    """A client has sent much since the service is known to have received a whole message from it.
-
-    The service writes the address to the gate when it receives the next message of this client.
-    ZeroMQ would keep all parts of a message in memory until the last one has come.
-
-    Attributes
-    ----------
-    address : ``HOST:PORT`` of the client.
-    """
-
-    address: str
-
-
-GateReport: TypeAlias = Verifying | Refusals | Unread
-
-_encoder = msgspec.json.Encoder()
-decode_report = msgspec.json.Decoder(GateReport).decode
-
-
-def encode_report(report: GateReport) -> bytes:
-    """Encode a report as one line."""
-    return _encoder.encode(report) + b"\n"
-
-
-#: Seconds in which a connection has to prove its key.
-HANDSHAKE_S = 5.0
 #: Connections that are admitted to the service a second, and at once.
 ADMISSIONS_PER_S, ADMISSIONS_AT_ONCE = 250.0, 200
 #: Connections that are accepted between two looks at those that are served.

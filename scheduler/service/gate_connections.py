@@ -18,6 +18,9 @@ time.
 
 When there are too many, the oldest silent one has to go, or else the oldest one that waits. So
 connections that never send anything do not displace those that do.
+
+The gate reports to the service which keys it is about to verify, what it has refused, and which
+clients send without an end (`GateReport`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,12 @@ import socket
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import takewhile
+from typing import TypeAlias
 
+import msgspec
+
+#: Seconds in which a connection has to prove its key.
+HANDSHAKE_S = 5.0
 _SIGNATURE_BYTES, _GREETING_BYTES, _HELLO_BYTES, _WELCOME_BYTES = 10, 64, 202, 170
 _HELLO, _INITIATE = b"\x04\xc8\x05HELLO", b"\x08INITIATE"
 #: Bytes of the largest INITIATE: ZeroMQ sends about 300, with an identity up to 550.
@@ -319,3 +327,58 @@ class Unproven:
 
         late = list(takewhile(is_late, self._silent))  # the others are in another order
         return [*late, *filter(is_late, self._waiting), *filter(is_late, self._in_handshake)]
+
+
+class Verifying(msgspec.Struct, tag=True):
+    """The service is about to be asked whether it grants the key of a connection.
+
+    The gate reports it before it passes the bytes on that make ZeroMQ ask, and passes those of the
+    next connection of the same lane on when this one is answered. So the service knows the address
+    of the connection that ZeroMQ asks about, which ZeroMQ cannot know behind the gate.
+
+    Attributes
+    ----------
+    lane : number of the socket at which the connection arrives; ZeroMQ names it when it asks.
+    address : ``HOST:PORT`` of the client.
+    """
+
+    lane: int
+    address: str
+
+
+class Refusals(msgspec.Struct, tag=True):
+    """Connections that the gate has refused since its last report.
+
+    Attributes
+    ----------
+    counts : how many, by kind: "connection" (no or broken handshake) and "limit".
+    examples : sentences about the first ones of them.
+    """
+
+    counts: dict[str, int]
+    examples: list[str]
+
+
+class Unread(msgspec.Struct, tag=True):
+    """A client has sent much since the service is known to have received a whole message from it.
+
+    The service writes the address to the gate when it receives the next message of this client.
+    ZeroMQ would keep all parts of a message in memory until the last one has come.
+
+    Attributes
+    ----------
+    address : ``HOST:PORT`` of the client.
+    """
+
+    address: str
+
+
+GateReport: TypeAlias = Verifying | Refusals | Unread
+
+_encoder = msgspec.json.Encoder()
+decode_report = msgspec.json.Decoder(GateReport).decode
+
+
+def encode_report(report: GateReport) -> bytes:
+    """Encode a report as one line."""
+    return _encoder.encode(report) + b"\n"

@@ -63,7 +63,7 @@ class Limited:
     def gates(self) -> list[psutil.Process]:
         """Return the processes of its gate."""
         children = psutil.Process(self.process.pid).children()
-        return [p for p in children if "scheduler.service.gate.gate_process" in words_of(p)]
+        return [p for p in children if "scheduler.service.gate_process" in words_of(p)]
 
     def set_limit(self, files: int) -> None:
         resource.prlimit(self.process.pid, resource.RLIMIT_NOFILE, (files, FILES))

@@ -1,1 +1,0 @@
-"""The gate: the process that accepts TCP connections in front of a service."""
