@@ -5,6 +5,7 @@ The performance profiler of PRIO is part of the decision core.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,7 +31,7 @@ from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.step_requests import StepRequests
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import AssemblyPorts, Transactions
+from scheduler.service.components.transactions import KeptJob, KeptJobs, Transactions
 from scheduler.service.pools.live_pools import LivePools
 
 #: Least time between two commands of a batch system, seconds.
@@ -117,13 +118,13 @@ def _assemble(
         directory, config.nodes, send, config.shares(), journal, config.deadlines, config.ssh
     )
     parts = KeptParts(journal, {job: each.submission for job, each in launches.items()})
+    kept: KeptJobs = defaultdict(KeptJob)
     startup = JobStartup(
-        core, monitor, directory, launches, parts, config.binding, config.kill_wait_s
+        core, monitor, directory, launches, parts, kept, config.binding, config.kill_wait_s
     )
-    transactions = Transactions(journal, clock)
-    ports = AssemblyPorts(journal, send, clock)
+    transactions = Transactions(journal, send, clock, kept)
     remap = RemapScheduler(
-        core, transactions, monitor, startup, config.deadlines, send, clock, ports
+        core, transactions, monitor, startup, config.deadlines, send, clock, kept
     )
     ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
     admission = Admission(config, errors, (directory.path, directory.memory))

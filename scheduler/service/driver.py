@@ -252,7 +252,7 @@ class Driver:
                 log.info("reservation %s: %s", plain(order.name), plain(reason))
                 continue
             if isinstance(order, Requeue):
-                self._remap.points.pop(order.job, None)  # the next start begins with iteration 0
+                self._remap.kept[order.job].point = None  # the next start begins with iteration 0
             if not isinstance(order, Continue):
                 self._log(order.job, order)
                 self.changed_jobs.add(order.job)
@@ -410,7 +410,7 @@ class Driver:
         """Drop ended jobs that have left nothing; the journal of an earlier turn holds them."""
         for number in self._settled:
             self._applications.forget(number)
-            self._ends.forget(number)
+            self._reports.started.pop(number, None)
         self._settled.clear()
 
     def _recheck_next(self) -> None:

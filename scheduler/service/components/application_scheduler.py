@@ -315,7 +315,6 @@ class ApplicationScheduler:
         launch = self._launches.pop(number, None)
         if launch is not None:
             self._parts.drop(number, launch.submission)
-        self._remap.points.pop(number, None)
 
     def ended(self, number: int) -> tuple[Job, KeptSubmission] | None:
         """Return a job that the core has forgotten, and its submission without the environment."""
@@ -406,7 +405,7 @@ class ApplicationScheduler:
             ahead_s=self._clock.ahead_s,
             nodes_of=self._core.machine.by_node,
             host=self._remap.startup.host_of(job),
-            point=self._remap.points.get(job.id),
+            point=self._remap.kept[job.id].point if job.id in self._remap.kept else None,
         )
         if self._core.steps_of(job.id):  # it holds what they have grown to, too
             processors = self._core.held(job)

@@ -60,21 +60,10 @@ class JobEnds:
         self._core, self._monitor, self._startup = core, monitor, startup
         self._reports = monitor.reports
         self._remap, self._clock, self._checkpoint_of = remap, clock, checkpoint_of
-        self._culprits: dict[int, m.GroupStatus] = {}  # job -> the group that failed first
-        self._ending_since: dict[int, float] = {}  # job -> when its first group ended well
-        self._asked: dict[int, dict[int, float]] = {}  # job -> group -> when it was asked for
+        self._kept = remap.kept
         # What the agents of jobs in the journal have reported before is not known any more.
         for job in core.live.values():
             monitor.reports.started.setdefault(job.id, set()).update(job.groups)
-
-    def forget(self, job: int) -> None:
-        """Drop what is kept of a job that has ended."""
-        self._culprits.pop(job, None)
-        self._remap.ahead.discard(job)
-        self._ending_since.pop(job, None)
-        self._startup.forget_faults(job)
-        self._asked.pop(job, None)
-        self._reports.started.pop(job, None)
 
     def examine(self, job: Job) -> list[Event]:
         """Compare a job that holds processors with its groups; return the events that follow."""
@@ -107,9 +96,9 @@ class JobEnds:
 
         The groups of the job communicate with that group, so they cannot continue without it.
         """
-        if job.state is JobState.COMPLETING or job.id in self._culprits:
+        if job.state is JobState.COMPLETING or self._kept[job.id].culprit is not None:
             return
-        is_ahead = job.id in self._remap.ahead
+        is_ahead = self._kept[job.id].is_ahead
         for _, status in self._reports.statuses(job.id):
             if status.group >= job.next_group or (is_ahead and status.alive):
                 lacks = "the last resize" if is_ahead else "this group"
@@ -121,14 +110,16 @@ class JobEnds:
     def _is_apart(self, job: Job) -> bool:
         """Whether a job starts with several groups that are not together."""
         several = job.state is JobState.STARTING and len(job.groups) > 1
-        return several and not self._remap.assembly_ports.are_known(job)
+        return several and not self._remap.transactions.has_ports(job)
 
     def _end_if_apart(self, job: Job) -> None:
         """End a job one of whose groups has waited too long for another one that starts with it."""
-        if job.state is not JobState.STARTING or len(job.groups) == 1 or job.id in self._culprits:
+        if job.state is not JobState.STARTING or len(job.groups) == 1:
+            return
+        if self._kept[job.id].culprit is not None:
             return
         limit_s = self._remap.deadlines.start_s
-        late = self._remap.assembly_ports.overdue_group(job, limit_s)
+        late = self._remap.transactions.overdue_group(job, limit_s)
         if late is not None:
             why = f"the groups of the job were not together within {limit_s:g} s"
             lost = m.GroupStatus(job=job.id, group=late, alive=False, signal=9, why=why)
@@ -185,7 +176,7 @@ class JobEnds:
         -------
         whether there is still time for the answer.
         """
-        asked = self._asked.setdefault(job.id, {}).setdefault(group, time.monotonic())
+        asked = self._kept[job.id].asked.setdefault(group, time.monotonic())
         self._startup.ask_end(job, group)
         return time.monotonic() - asked < ANSWER_S
 
@@ -208,7 +199,7 @@ class JobEnds:
             own = {group: status for group, status in gone.items() if group not in joining}
             if len(own) == len(job.groups) - len(resize.joining):
                 return self._on_end_without_joining(job, gone, own)
-            if joining and job.id not in self._culprits:
+            if joining and self._kept[job.id].culprit is None:
                 events = self._remap.joining_group_ended(job, next(iter(joining.values())))
                 if events:
                     return events
@@ -224,8 +215,8 @@ class JobEnds:
 
     def _on_failed_group(self, job: Job, status: m.GroupStatus) -> None:
         how = self._how(job, status)
-        if job.id not in self._culprits:
-            self._culprits[job.id] = status
+        if self._kept[job.id].culprit is None:
+            self._kept[job.id].culprit = status
             log.warning("group failed job=%d group=%d: %s", job.id, status.group, how)
         self._startup.kill_all(job, f"group {status.group} ended: {how}")
 
@@ -248,30 +239,35 @@ class JobEnds:
             for group in job.groups.keys() - gone.keys():  # it has computed nothing
                 node = self._startup.node_of(job, group)
                 self._startup.kill(node, job.id, group, why, grace_s=0)
-        since = self._ending_since.setdefault(job.id, time.monotonic())
-        is_late = time.monotonic() - since > self._remap.deadlines.start_s
+        is_late = self._ending_s(job) > self._remap.deadlines.start_s
         return self._on_all_gone(job, gone) if is_late and transaction.in_background else []
 
     def _on_partial_end(self, job: Job, gone: dict[int, m.GroupStatus]) -> None:
         """Some groups have ended with success: wait for the others, and end them if they hang."""
         remaining = [group for group in job.groups if group not in gone]
-        since = self._ending_since.setdefault(job.id, time.monotonic())
-        if time.monotonic() - since > STRAGGLER_S:
+        if self._ending_s(job) > STRAGGLER_S:
             why = f"groups {remaining} of the job did not end with the others"
-            self._culprits[job.id] = m.GroupStatus(
+            self._kept[job.id].culprit = m.GroupStatus(
                 job=job.id, group=remaining[0], alive=False, exit_code=1, why=why
             )
             self._startup.kill_all(job, why)
+
+    def _ending_s(self, job: Job) -> float:
+        """Seconds since the first group of a job that ends well has ended."""
+        kept, now = self._kept[job.id], time.monotonic()
+        if kept.ending_since is None:
+            kept.ending_since = now
+        return now - kept.ending_since
 
     def _on_all_gone(self, job: Job, gone: dict[int, m.GroupStatus]) -> list[Event]:
         joining = job.resize.joining if job.resize is not None else ()
         own = [status for group, status in gone.items() if group not in joining]
         is_apart = self._is_apart(job)
-        culprit = self._culprits.pop(job.id, None)
-        culprit = culprit or next((status for status in own if not _succeeded(status)), None)
+        kept = self._kept[job.id]
+        culprit = kept.culprit or next((status for status in own if not _succeeded(status)), None)
         if is_apart and culprit is None:
             culprit = _too_early(own[0])
-        self._ending_since.pop(job.id, None)
+        kept.culprit, kept.ending_since = None, None
         within_resize = job.state in RESIZING and self._reports.has_restart_point(job.id)
         obstacle = self._obstacle_to_restart(job, own) if within_resize else ""
         if within_resize and job.resize is not None and not obstacle:

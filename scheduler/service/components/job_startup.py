@@ -27,6 +27,7 @@ from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
+from scheduler.service.components.transactions import KeptJobs
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ class JobStartup:
     ----------
     launches : job number -> how the job is started.
     parts : environments, scripts and long commands of the jobs.
+    kept : what is kept of each job.
     binding : nodes on which ranks are bound.
     kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
         walltime.
@@ -68,16 +70,16 @@ class JobStartup:
         directory: ServiceDirectory,
         launches: dict[int, Launch],
         parts: KeptParts,
+        kept: KeptJobs,
         binding: Binding = "none",
         kill_wait_s: float = GRACE_S,
     ) -> None:
         self._core, self._monitor, self._directory = core, monitor, directory
         self._reports = monitor.reports
-        self._launches, self._parts = launches, parts
+        self._launches, self._parts, self._kept = launches, parts, kept
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
         self._sent = SentCommands(REPEAT_S, self._reports)
-        self._faults: dict[int, dict[int, str]] = {}  # job -> group -> error of its program
 
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
@@ -125,7 +127,7 @@ class JobStartup:
             status = next((part for part in reported if part.alive), status)
             if status is not None and not status.alive:
                 status = _joint_end([status, *reported])
-        fault = self._faults.get(job.id, {}).get(group)
+        fault = self._kept[job.id].faults.get(group) if job.id in self._kept else ""
         if fault and status is not None and not status.alive:
             return replace(status, why="; ".join(filter(None, (fault, status.why))))
         return status
@@ -149,11 +151,7 @@ class JobStartup:
         """Note the error with which the program of a group ends; the first one is the cause."""
         if fault.group in job.groups:
             why = "".join(char if char.isprintable() else " " for char in fault.why)
-            self._faults.setdefault(job.id, {}).setdefault(fault.group, why[:MOST_CHARACTERS])
-
-    def forget_faults(self, job: int) -> None:
-        """Drop what the program of a job that has ended has reported."""
-        self._faults.pop(job, None)
+            self._kept[job.id].faults.setdefault(fault.group, why[:MOST_CHARACTERS])
 
     def arrange(self, job: Job) -> bool:
         """Start the groups of a job that do not run, and end those that it does not have.

@@ -19,7 +19,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 
 import msgspec
@@ -43,7 +43,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
 from scheduler.service.components.system_monitor import SystemMonitor
-from scheduler.service.components.transactions import AssemblyPorts, Transaction, Transactions
+from scheduler.service.components.transactions import KeptJobs, Transaction, Transactions
 from scheduler.text.formats import format_time
 from scheduler.text.plain import LONGEST_REASON
 
@@ -65,7 +65,7 @@ class RemapScheduler:
     ----------
     send : queues a message for a peer, named by its socket identity.
     clock : the service's clock, Unix seconds.
-    assembly_ports : connects the groups that assemble.
+    kept : what is kept of each job.
     """
 
     core: Core
@@ -75,9 +75,7 @@ class RemapScheduler:
     deadlines: Deadlines
     send: Callable[[bytes, m.Message], None]
     clock: Callable[[], float]
-    assembly_ports: AssemblyPorts
-    points: dict[int, m.AtResizePoint] = field(default_factory=dict)  # last one of each job
-    ahead: set[int] = field(default_factory=set)  # jobs with resizes that the journal lacks
+    kept: KeptJobs
 
     # ------------------------------------------------------------------ from the application
 
@@ -93,9 +91,9 @@ class RemapScheduler:
         """
         if serial <= job.resizes:
             return False
-        if job.id not in self.ahead and job.state not in FINAL:
+        if job.state not in FINAL and not self.kept[job.id].is_ahead:
             log.warning("job=%d has done resize %d, which the journal lacks", job.id, serial)
-            self.ahead.add(job.id)
+            self.kept[job.id].is_ahead = True
         return True
 
     def on_resize_point(self, job: Job, message: m.AtResizePoint) -> list[Event]:
@@ -110,7 +108,7 @@ class RemapScheduler:
         _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
         if job.state not in FINAL:
-            self.points[job.id] = message
+            self.kept[job.id].point = message
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))
@@ -188,8 +186,8 @@ class RemapScheduler:
 
     def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Message | None:
         """Note that a group, or several as one, waits; None as long as there is no port for it."""
-        if self.assembly_ports.concerns(job, message.group):
-            return self.assembly_ports.on_group_ready(job, peer, message)
+        if self.transactions.assembles(job, message.group):
+            return self.transactions.on_assembling_group(job, peer, message)
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
@@ -216,8 +214,8 @@ class RemapScheduler:
         ReshapeError : no group will connect; the job rolls back.
         """
         if message.group:
-            if self.assembly_ports.concerns(job, message.group):
-                self.assembly_ports.on_port(job, message.group, message.port)
+            if self.transactions.assembles(job, message.group):
+                self.transactions.on_assembly_port(job, message.group, message.port)
             return
         transaction, resize = self.transactions.of(job), job.resize
         if transaction is None or resize is None or resize.serial != message.serial:
@@ -360,15 +358,16 @@ class RemapScheduler:
     # ------------------------------------------------------------------ deadlines
 
     def on_tick(self) -> list[Event]:
-        """Return the events of phases that have passed their deadlines."""
+        """Return the events of phases that have passed their deadlines; drop what is over."""
         events: list[Event] = []
-        self.assembly_ports.keep_only(self.core.live)
-        for number in self.transactions.jobs():
+        for number, kept in list(self.kept.items()):
             job = self.core.jobs.get(number)
             if job is None:
-                self.transactions.close(number)
+                del self.kept[number]
                 continue
-            transaction = self.transactions.of(job)
+            if number not in self.core.live:
+                kept.forget_ports()
+            transaction = None if kept.transaction is None else self.transactions.of(job)
             if transaction is not None:
                 events += self._overdue(job, transaction, time.monotonic() - transaction.since)
         return events
@@ -382,7 +381,7 @@ class RemapScheduler:
             several = len(job.resize.joining) > 1
             what = "the groups were not together" if several else "no group came up"
             return self._fail(job, transaction, f"{what} within {limits.start_s:g} s")
-        point = self.points.get(job.id)
+        point = self.kept[job.id].point
         patience_s = max(limits.ready_s, 0.0 if point is None else 10 * point.iteration_s)
         if transaction.phase == "ready" and waited_s > patience_s:
             why = f"the job reached no resize point within {patience_s:g} s"

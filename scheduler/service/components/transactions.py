@@ -1,4 +1,4 @@
-"""The resize transactions that are under way, and their phases in the journal.
+"""What the components keep of each job, its resize transaction above all, and the phases of that.
 
     expand      starting   the new groups come up and assemble while the job computes
                 ready      they wait for the job's next resize point
@@ -24,8 +24,10 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Container
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from reshape.wire.messages import ResizeTimes
 from scheduler.journal.journal import Journal
@@ -69,25 +71,67 @@ class Transaction:
         return self.phase in ("starting", "ready")
 
 
+@dataclass
+class KeptJob:
+    """What the components keep of a job in memory, until the core has forgotten it.
+
+    Attributes
+    ----------
+    transaction : of its resize under way.
+    point : its last message at a resize point; None: none since it started.
+    is_ahead : whether it has done a resize that the journal lacks.
+    faults : error of its program, by group.
+    culprit : the group that failed first.
+    ending_since : when its first group ended well.
+    asked : when the agent was asked how a group ended, by group.
+    ports : MPI port of each group that assembles with others, on which the earlier ones accept it.
+    waiting : peer and request of each group that waits for its port.
+    came : groups that have waited for a port.
+    waited_since : when a group waited first, by the first group of the start.
+    """
+
+    transaction: Transaction | None = None
+    point: m.AtResizePoint | None = None
+    is_ahead: bool = False
+    faults: dict[int, str] = field(default_factory=dict)
+    culprit: m.GroupStatus | None = None
+    ending_since: float | None = None
+    asked: dict[int, float] = field(default_factory=dict)
+    ports: dict[int, str] = field(default_factory=dict)
+    waiting: dict[int, tuple[bytes, int]] = field(default_factory=dict)
+    came: set[int] = field(default_factory=set)
+    waited_since: dict[int, float] = field(default_factory=dict)
+
+    def forget_ports(self) -> None:
+        """Forget the ports of the groups, which have ended."""
+        for part in (self.ports, self.waiting, self.came, self.waited_since):
+            part.clear()
+
+
+#: What is kept of each job, by its number.
+KeptJobs: TypeAlias = defaultdict[int, KeptJob]
+#: Phase of the journal with the number of a group and its port.
+_RECONNECTING = "reconnecting"
+
+
 class Transactions:
-    """The transactions of all jobs, at most one for each.
+    """The transactions of all jobs, at most one for each, and the ports of groups that assemble.
 
     Parameters
     ----------
+    send : queues a message for a peer, named by its socket identity.
     clock : the service's clock, Unix seconds.
+    kept : has the transactions and the ports.
     """
 
-    def __init__(self, journal: Journal, clock: Callable[[], float]) -> None:
-        self._journal, self._clock = journal, clock
-        self._by_job: dict[int, Transaction] = {}
-
-    def jobs(self) -> list[int]:
-        """Return the numbers of the jobs that have a transaction."""
-        return list(self._by_job)
-
-    def close(self, job: int) -> None:
-        """Forget the transaction of a job, if there is one."""
-        self._by_job.pop(job, None)
+    def __init__(
+        self,
+        journal: Journal,
+        send: Callable[[bytes, m.Message], None],
+        clock: Callable[[], float],
+        kept: KeptJobs,
+    ) -> None:
+        self._journal, self._send, self._clock, self._kept = journal, send, clock, kept
 
     def of(self, job: Job) -> Transaction | None:
         """Return the transaction of a job's resize, opened if the core has just begun the resize.
@@ -96,13 +140,15 @@ class Transactions:
         """
         resize = job.resize
         if resize is None:
-            self.close(job.id)
+            if job.id in self._kept:
+                self._kept[job.id].transaction = None
             return None
-        transaction = self._by_job.get(job.id)
+        kept = self._kept[job.id]
+        transaction = kept.transaction
         if transaction is None or transaction.serial != resize.serial:
             now = time.monotonic()
             phase = "starting" if resize.expands else "leaving"
-            transaction = self._by_job[job.id] = Transaction(resize.serial, phase, now, now)
+            transaction = kept.transaction = Transaction(resize.serial, phase, now, now)
             self._restore(job, transaction)
         return transaction
 
@@ -132,33 +178,9 @@ class Transactions:
     def _note(self, job: Job, transaction: Transaction, phase: str, detail: str = "") -> None:
         self._journal.add_phase(job.id, transaction.serial, self._clock(), phase, detail)
 
+    # ------------------------------------------------------------------ groups that assemble
 
-#: Phase of the journal with the number of a group and its port.
-_PHASE = "reconnecting"
-
-
-class AssemblyPorts:
-    """Gives each group that assembles with others the port on which the earlier ones accept it.
-
-    Parameters
-    ----------
-    send : queues a message for a peer, named by its socket identity.
-    clock : the service's clock, Unix seconds.
-    """
-
-    def __init__(
-        self,
-        journal: Journal,
-        send: Callable[[bytes, m.Message], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._journal, self._send, self._clock = journal, send, clock
-        self._ports: dict[tuple[int, int], str] = {}  # by job and group
-        self._waiting: dict[tuple[int, int], tuple[bytes, int]] = {}  # peer and request
-        self._came: set[tuple[int, int]] = set()  # groups that have waited for a port
-        self._since: dict[tuple[int, int], float] = {}  # by job and first group, when one waited
-
-    def concerns(self, job: Job, group: int) -> bool:
+    def assembles(self, job: Job, group: int) -> bool:
         """Whether earlier groups accept a group: of a start, a restart, or those that join."""
         if group not in job.groups or job.state in FINAL:
             return False
@@ -166,7 +188,7 @@ class AssemblyPorts:
             return group != job.resize.group
         return group != next(iter(job.groups))
 
-    def are_known(self, job: Job) -> bool:
+    def has_ports(self, job: Job) -> bool:
         """Whether each group of a job but the first has been given a port, or has joined it."""
         _, *others = job.groups
         return all(self._port(job, group) for group in others)
@@ -179,54 +201,48 @@ class AssemblyPorts:
         limit_s : from the moment at which one of them waits, s.
         """
         first, *others = job.groups
-        key, now = (job.id, first), time.monotonic()
-        if key not in self._since:
+        kept, now = self._kept[job.id], time.monotonic()
+        if first not in kept.waited_since:
             if not any(self._port(job, group) for group in others):
                 return None
-            self._since[key] = now  # it waited for an earlier run of the service
-        if now - self._since[key] <= limit_s:
+            kept.waited_since[first] = now  # it waited for an earlier run of the service
+        if now - kept.waited_since[first] <= limit_s:
             return None
-        late = [group for group in others if (job.id, group) not in self._came]
+        late = [group for group in others if group not in kept.came]
         return late[0] if late else first
 
-    def on_port(self, job: Job, group: int, port: str) -> None:
+    def on_assembly_port(self, job: Job, group: int, port: str) -> None:
         """Note the port on which a group is accepted, and send it if the group waits."""
-        key = job.id, group
-        self._note_wait(job)
-        if self._ports.get(key) != port:
-            self._ports[key] = port
-            self._journal.add_phase(job.id, job.resizes, self._clock(), _PHASE, f"{group} {port}")
-        if key in self._waiting:
-            peer, request = self._waiting.pop(key)
+        kept = self._note_wait(job)
+        if kept.ports.get(group) != port:
+            kept.ports[group] = port
+            phase, detail = _RECONNECTING, f"{group} {port}"
+            self._journal.add_phase(job.id, job.resizes, self._clock(), phase, detail)
+        if group in kept.waiting:
+            peer, request = kept.waiting.pop(group)
             self._send(peer, m.Connect(id=request, port=port))
 
-    def on_group_ready(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Connect | None:
+    def on_assembling_group(self, job: Job, peer: bytes, message: m.GroupReady) -> m.Connect | None:
         """Return the port for a group; None as long as there is none."""
-        key = job.id, message.group
-        self._note_wait(job)
-        self._came.add(key)
+        kept = self._note_wait(job)
+        kept.came.add(message.group)
         if port := self._port(job, message.group):
-            self._waiting.pop(key, None)
+            kept.waiting.pop(message.group, None)
             return m.Connect(id=message.id, port=port)
-        self._waiting[key] = peer, message.id
+        kept.waiting[message.group] = peer, message.id
         return None
 
-    def keep_only(self, jobs: Container[int]) -> None:
-        """Forget the ports of other jobs."""
-        self._ports = {key: port for key, port in self._ports.items() if key[0] in jobs}
-        self._waiting = {key: peer for key, peer in self._waiting.items() if key[0] in jobs}
-        self._since = {key: since for key, since in self._since.items() if key[0] in jobs}
-        self._came = {key for key in self._came if key[0] in jobs}
-
-    def _note_wait(self, job: Job) -> None:
-        self._since.setdefault((job.id, next(iter(job.groups))), time.monotonic())
+    def _note_wait(self, job: Job) -> KeptJob:
+        kept = self._kept[job.id]
+        kept.waited_since.setdefault(next(iter(job.groups)), time.monotonic())
+        return kept
 
     def _port(self, job: Job, group: int) -> str:
         """Port for a group, perhaps noted by an earlier run of the service; empty: none."""
-        key = job.id, group
-        if key not in self._ports:
+        ports = self._kept[job.id].ports
+        if group not in ports:
             for phase in self._journal.phases_of(job.id):
                 number, _, name = phase.detail.partition(" ")
-                if phase.phase == _PHASE and number == str(group):
-                    self._ports[key] = name
-        return self._ports.get(key, "")
+                if phase.phase == _RECONNECTING and number == str(group):
+                    ports[group] = name
+        return ports.get(group, "")
