@@ -30,16 +30,10 @@ SUBCOMMANDS = {
     "quote": Entry(
         "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
-    "queue": Entry(
-        "scheduler.client.listing.queue_command:queue", "List waiting and running jobs."
-    ),
+    "queue": Entry("scheduler.client.list_commands:queue", "List waiting and running jobs."),
     "info": Entry("scheduler.client.commands:info", "Show the service, or one job in full."),
-    "history": Entry(
-        "scheduler.client.listing.history_command:history", "List ended jobs and their sizes."
-    ),
-    "stats": Entry(
-        "scheduler.client.listing.stats_command:stats", "Show utilisation, waits and resizes."
-    ),
+    "history": Entry("scheduler.client.list_commands:history", "List ended jobs and their sizes."),
+    "stats": Entry("scheduler.client.stats_command:stats", "Show utilisation, waits and resizes."),
     "web": Entry("scheduler.client.web.command:web", "Show the machine, the queue and jobs, live."),
     "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
     "node": Entry(
@@ -54,13 +48,13 @@ SUBCOMMANDS = {
     ),
     "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
     "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
-    "cancel": Entry("scheduler.client.bulk.change_commands:cancel", "Cancel jobs."),
-    "hold": Entry("scheduler.client.bulk.change_commands:hold", "Hold queued jobs."),
-    "release": Entry("scheduler.client.bulk.change_commands:release", "Release held jobs."),
+    "cancel": Entry("scheduler.client.change_commands:cancel", "Cancel jobs."),
+    "hold": Entry("scheduler.client.change_commands:hold", "Hold queued jobs."),
+    "release": Entry("scheduler.client.change_commands:release", "Release held jobs."),
     "requeue": Entry(
-        "scheduler.client.bulk.change_commands:requeue", "End running jobs and queue them again."
+        "scheduler.client.change_commands:requeue", "End running jobs and queue them again."
     ),
-    "update": Entry("scheduler.client.bulk.change_commands:update", "Change a job's request."),
+    "update": Entry("scheduler.client.change_commands:update", "Change a job's request."),
     "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
     "journal": Entry(
         "scheduler.client.administration.journal:journal",

@@ -18,13 +18,13 @@ from scheduler.client import tables
 from scheduler.client.api.asking import (
     ask,
     ask_all,
+    complete_jobs,
     list_jobs,
     number_of,
     service_info,
     wait_for,
 )
 from scheduler.client.api.client import read_output
-from scheduler.client.api.completion import complete_jobs
 from scheduler.client.background import stop as stop_service
 from scheduler.client.columns import steps_format
 from scheduler.client.forecasting import (

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import click
 from click.core import ParameterSource
 
 from reshape.cli.options import ParsedText
-from reshape.key_values import amounts
+from reshape.key_values import amounts, whole_number
 from reshape.times import parse_duration, parse_moment
 from reshape.topology import Topology
-from scheduler.model.arrays import JobName
+from scheduler.model.arrays import NAME_FORM, JobName, names
 from scheduler.model.resources import checked
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
@@ -79,6 +79,49 @@ MOMENT = ParsedText("TIME", _moment, int, float)
 LATER_MOMENT = ParsedText("TIME", lambda text: parse_moment(text, time.time()), int, float)
 #: The name of a job: 17, ``last``, a task 17_4, tasks 17_[3-7], or a step 17.0.
 JOB = ParsedText("JOB", JobName.parse, JobName)
+
+
+class JobRange(NamedTuple):
+    """A job, or the queued and running jobs between two numbers, at a site ("": without --sites).
+
+    Attributes
+    ----------
+    first : a job or tasks of an array; of a range the first job.
+    last : number of the last job of a range; None: there is one job, `first`.
+    """
+
+    site: str
+    first: JobName
+    last: int | None
+
+
+def _ranges_at_site(text: str) -> list[JobRange]:
+    *site, jobs = names(text, ":")
+    return [_range(":".join(site), part) for part in names(jobs)]
+
+
+def _ranges(text: str) -> list[JobRange]:
+    if len(names(text, ":")) > 1:
+        raise ValueError(f"{text!r} is not a job: write {NAME_FORM}")
+    return _ranges_at_site(text)
+
+
+def _range(site: str, text: str) -> JobRange:
+    first, dash, last = text.partition("-")
+    if not dash or "_" in text:
+        return JobRange(site, JobName.parse(text), None)
+    begin, end = whole_number(first), whole_number(last)
+    if begin is None or end is None:
+        raise ValueError(f"{text!r} is not a range of jobs such as 3-8")
+    if not 0 < begin <= end:
+        raise ValueError(f"the range {text!r} must ascend from 1 or more")
+    return JobRange(site, JobName(begin), end)
+
+
+#: Jobs such as ``3,5-8,17_[1-4],last``.
+JOBS = ParsedText("JOBS", _ranges, list)
+#: The same, with --sites after the name of a site and a colon.
+JOBS_AT_SITES = ParsedText("JOBS", _ranges_at_site, list)
 
 _ACCESS = "reshape.access"  # key of the context's further data
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]

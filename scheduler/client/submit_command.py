@@ -1,20 +1,26 @@
 """``reshape submit`` and ``reshape batch``: submit a program, a script, or many jobs at once.
 
-``submit --sites`` submits a program to the best of several services.
+``submit --sites`` submits a program to the best of several services. ``submit --from`` submits the
+lines of a file after the service has checked all of them. A line has the options and the program of
+one submission, as on the command line; the words ``reshape submit`` before them may be left out.
+Words are separated as in a shell. Variables and patterns are not expanded. A line may continue
+after a backslash. Empty lines and lines that begin with ``#`` have no submission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
+from reshape.cli.lazy_group import unknown_word
 from reshape.cli.options import FiniteRange, example, refuse_empty
-from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import ask
-from scheduler.client.bulk.submission_file import ranges, read_submissions, submit_all
+from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.times import in_local_time
+from scheduler.client.api.asking import ask, ask_all
 from scheduler.client.commands import echo_json, end_with, wait_until
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.job_options import job_options, submission_options
@@ -29,10 +35,11 @@ from scheduler.client.scripts.script_file import (
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
+from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S
-from scheduler.text.formats import noun
+from scheduler.text.formats import counted, noun
 
 
 @refuse_empty
@@ -153,8 +160,7 @@ def submit(
 
 def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json: bool) -> None:
     """Submit a job to the service of a directory, and wait for its end if asked."""
-    if not is_access_file(directory):
-        check_places(submission, directory)
+    check_places(submission, directory)
     earlier = earlier_outputs(submission)
     answer = expect(m.Submitted, ask(directory, m.Submit(submission=submission)))
     if as_json and not waits:
@@ -182,11 +188,11 @@ def _submit_file(
             raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
     context = click.get_current_context()
     given = {name: value for name, value in context.params.items() if is_given(context, name)}
-    jobs = submit_all(directory, read_submissions(file, line, given))
+    jobs = _submit_all(directory, _read_submissions(file, given))
     if as_json and not waits:
         echo_json({"jobs": jobs})
     elif not as_json:
-        click.echo(f"submitted {noun(len(jobs), 'job')} {ranges(jobs)}")
+        click.echo(f"submitted {noun(len(jobs), 'job')} {_ranges(jobs)}")
     if waits:
         end_with([wait_until(directory, job, None) for job in jobs], as_json)
 
@@ -263,3 +269,125 @@ def _warn(script: JobScript) -> None:
             " effect: move them up",
             err=True,
         )
+
+
+#: Errors that one message quotes.
+SHOWN = 20
+_PREFIX = ["reshape", "submit"]
+
+
+def _read_submissions(file: TextIO, defaults: Mapping[str, Any]) -> dict[str, m.Submission]:
+    """Read all submissions of a file and check what can be checked without the service.
+
+    Parameters
+    ----------
+    defaults : values of the options of `line` that a line does not have.
+
+    Returns
+    -------
+    FILE:LINE -> submission
+
+    Raises
+    ------
+    ReshapeError : lines are invalid, or there is none.
+    """
+    submissions: dict[str, m.Submission] = {}
+    faults = []
+    for where, text in _lines(file):
+        try:
+            words = shlex.split(text)
+            words = words[2:] if words[:2] == _PREFIX else words
+            with line.make_context("line", words, default_map=defaults) as context:
+                submissions[where] = line.invoke(context)
+        except click.NoSuchOption as error:
+            faults.append(f"{where}: {unknown_word(error)}")
+        except click.ClickException as error:
+            faults.append(f"{where}: {error.format_message()}")
+        except (ReshapeError, ValueError) as error:
+            faults.append(f"{where}: {error}")
+    if faults:
+        raise _refusal(faults, len(submissions) + len(faults))
+    if not submissions:
+        raise ReshapeError(f"{file.name} has no submission: write one in each line")
+    return submissions
+
+
+def _lines(file: TextIO) -> Iterator[tuple[str, str]]:
+    """Yield the lines that have a submission, joined where they continue, with their place."""
+    begun, first, continues = "", 1, False
+    try:
+        for number, text in enumerate(file, 1):
+            first = first if continues else number
+            begun += text.removesuffix("\\\n")
+            continues = text.endswith("\\\n")
+            if continues:
+                continue
+            if begun.strip() and not begun.lstrip().startswith("#"):
+                yield f"{file.name}:{first}", begun
+            begun = ""
+    except UnicodeDecodeError:
+        raise ReshapeError(f"{file.name} is not UTF-8 text: write it in UTF-8") from None
+    if continues:
+        raise ReshapeError(f"{file.name}:{first}: nothing follows the backslash at the end")
+
+
+def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> list[int]:
+    """Submit all jobs, after the service has checked all of them; return their numbers.
+
+    Raises
+    ------
+    ServiceUnavailable : there is no service, or it ends meanwhile; the message tells which lines
+        were submitted.
+    ReshapeError : the service refuses lines; the message tells which ones and why.
+    """
+    checks = (m.CheckSubmission(submission=submission) for submission in submissions.values())
+    faults = [
+        f"{where}: {in_local_time(answer.message)}"
+        for where, answer in zip(submissions, ask_all(directory, checks), strict=True)
+        if isinstance(answer, m.Failure)
+    ]
+    for where, submission in submissions.items():
+        try:
+            check_places(submission, directory)
+        except ReshapeError as error:
+            faults.append(f"{where}: {error}")
+    if faults:
+        raise _refusal(faults, len(submissions))
+    jobs: list[int] = []
+    submits = (m.Submit(submission=submission) for submission in submissions.values())
+    try:
+        for where, answer in zip(submissions, ask_all(directory, submits), strict=True):
+            if isinstance(answer, m.Submitted):
+                jobs.append(answer.job)
+            elif isinstance(answer, m.Failure):
+                faults.append(f"{where}: {in_local_time(answer.message)}")
+    except ServiceUnavailable as error:
+        where = [*submissions][len(jobs) + len(faults)]
+        raise ServiceUnavailable(
+            f"{error}; {_submitted(jobs)}; the lines from {where} on were not answered, and some"
+            " of them may have been submitted: 'reshape queue' shows them"
+        ) from None
+    if faults:
+        count = counted(len(faults), "line")
+        raise ReshapeError(f"the service refused {count}; {_submitted(jobs)}:\n{_shown(faults)}")
+    return jobs
+
+
+def _refusal(faults: Sequence[str], count: int) -> ReshapeError:
+    invalid = f"{len(faults)} of {counted(count, 'line')}"
+    return ReshapeError(f"nothing was submitted, {invalid} cannot be:\n{_shown(faults)}")
+
+
+def _shown(faults: Sequence[str]) -> str:
+    more = [f"and {len(faults) - SHOWN} more"] if len(faults) > SHOWN else []
+    return "\n".join([*faults[:SHOWN], *more])
+
+
+def _submitted(jobs: Sequence[int]) -> str:
+    return f"{noun(len(jobs), 'job')} {_ranges(jobs)} submitted" if jobs else "none submitted"
+
+
+def _ranges(numbers: Iterable[int]) -> str:
+    """Write numbers as ``3-5,8``."""
+    pairs = joined(sorted((number, number) for number in numbers))
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)

@@ -8,8 +8,7 @@ import click
 import msgspec
 
 from reshape.cli.options import example
-from scheduler.client.api.asking import ask
-from scheduler.client.api.completion import complete_nodes
+from scheduler.client.api.asking import ask, complete_nodes
 from scheduler.client.options import json_option, parsable_option, service_option
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect

@@ -15,7 +15,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import FIELDS, Column, JobFormat, sorted_jobs
-from scheduler.client.listing.options import one_by_one
+from scheduler.client.list_options import one_by_one
 from scheduler.client.scripts.slurm_manual import SACCT, SQUEUE
 from scheduler.client.slurm.node_listing import hosts
 from scheduler.model.job import JobState

@@ -25,10 +25,10 @@ from reshape.errors import ReshapeError
 from reshape.speedup import named
 from reshape.times import parse_duration, parse_moment
 from scheduler.client.administration.reservations import create
-from scheduler.client.bulk.change_commands import JOBS_AT_SITES
 from scheduler.client.columns import JobFormat, sorted_jobs
 from scheduler.client.options import (
     JOB,
+    JOBS_AT_SITES,
     LATER_MOMENT,
     PRIORITY,
     TIME_LIMIT,

@@ -15,11 +15,10 @@ from msgspec.structs import replace
 from reshape.cli.options import ParsedText
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api import operations
-from scheduler.client.api.asking import run
+from scheduler.client.api.asking import complete_jobs, complete_partitions, run
 from scheduler.client.api.client import user_of
-from scheduler.client.api.completion import complete_jobs, complete_partitions
-from scheduler.client.bulk.change_commands import JOBS, JobRange
 from scheduler.client.columns import JobFormat
+from scheduler.client.options import JOBS, JobRange
 from scheduler.model.arrays import TaskArray, positions_of
 from scheduler.model.job import JobState
 from scheduler.model.procset import ProcSet

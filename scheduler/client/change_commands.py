@@ -10,74 +10,32 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 
 from reshape.cli.lazy_group import FAILED
-from reshape.cli.options import ANY_TEXT, ParsedText, WholeRange, example
-from reshape.key_values import whole_number
+from reshape.cli.options import ANY_TEXT, WholeRange, example
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client.api import operations
-from scheduler.client.api.asking import ask, list_jobs, number_of, run
-from scheduler.client.api.completion import complete_jobs
+from scheduler.client.api.asking import ask, complete_jobs, list_jobs, number_of, run
 from scheduler.client.options import (
     JOB,
+    JOBS,
+    JOBS_AT_SITES,
     LATER_MOMENT,
     PRIORITY,
     TIME_LIMIT,
+    JobRange,
     service_option,
     sites_option,
 )
 from scheduler.client.sites.actions import SiteJob, service_of
-from scheduler.model.arrays import NAME_FORM, JobName, names
+from scheduler.model.arrays import JobName
 from scheduler.model.requests import signal_name, signal_number
 from scheduler.protocol import messages as m
-
-
-class JobRange(NamedTuple):
-    """A job, or the queued and running jobs between two numbers, at a site ("": without --sites).
-
-    Attributes
-    ----------
-    first : a job or tasks of an array; of a range the first job.
-    last : number of the last job of a range; None: there is one job, `first`.
-    """
-
-    site: str
-    first: JobName
-    last: int | None
-
-
-def _ranges_at_site(text: str) -> list[JobRange]:
-    *site, jobs = names(text, ":")
-    return [_range(":".join(site), part) for part in names(jobs)]
-
-
-def _ranges(text: str) -> list[JobRange]:
-    if len(names(text, ":")) > 1:
-        raise ValueError(f"{text!r} is not a job: write {NAME_FORM}")
-    return _ranges_at_site(text)
-
-
-def _range(site: str, text: str) -> JobRange:
-    first, dash, last = text.partition("-")
-    if not dash or "_" in text:
-        return JobRange(site, JobName.parse(text), None)
-    begin, end = whole_number(first), whole_number(last)
-    if begin is None or end is None:
-        raise ValueError(f"{text!r} is not a range of jobs such as 3-8")
-    if not 0 < begin <= end:
-        raise ValueError(f"the range {text!r} must ascend from 1 or more")
-    return JobRange(site, JobName(begin), end)
-
-
-#: Jobs such as ``3,5-8,17_[1-4],last``.
-JOBS = ParsedText("JOBS", _ranges, list)
-#: The same, with --sites after the name of a site and a colon.
-JOBS_AT_SITES = ParsedText("JOBS", _ranges_at_site, list)
 
 
 @click.command()

@@ -1,1 +1,0 @@
-"""Commands that act on many jobs of one service in a single call."""
