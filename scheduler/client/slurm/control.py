@@ -14,8 +14,7 @@ from reshape.times import in_local_time
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.columns import end_of
 from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
-from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
-from scheduler.client.slurm.node_listing import hosts
+from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, hosts, states
 from scheduler.model.arrays import names
 from scheduler.model.requests import signal_number
 from scheduler.protocol.messages import JobInfo

@@ -23,7 +23,7 @@ PROGRAMS = {
     "srun": ("submitting", "srun"),
     "squeue": ("listings", "squeue"),
     "sacct": ("listings", "sacct"),
-    "sinfo": ("node_listing", "sinfo"),
+    "sinfo": ("listings", "sinfo"),
     "scancel": ("control", "scancel"),
     "scontrol": ("control", "scontrol"),
     "salloc": ("submitting", "salloc"),

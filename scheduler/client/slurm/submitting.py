@@ -19,15 +19,18 @@ from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import (
     JobScript,
+    Translation,
+    count,
     fields_of,
     options_of,
     read_script,
     script_of_text,
     script_submission,
+    tasks,
+    translated,
     wrapped,
 )
 from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
-from scheduler.client.scripts.slurm_options import Translation, count, tasks, translated
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
 from scheduler.client.slurm.listings import ended_jobs

@@ -35,11 +35,15 @@ from scheduler.client.options import (
     TOPOLOGY,
     resource_amounts,
 )
-from scheduler.client.scripts.script_file import fields_of, options_of, script_of_text
+from scheduler.client.scripts.script_file import (
+    count,
+    fields_of,
+    options_of,
+    script_of_text,
+    translated,
+)
 from scheduler.client.scripts.slurm_manual import MANUAL, SRUN
-from scheduler.client.scripts.slurm_options import count, translated
-from scheduler.client.slurm.listings import states
-from scheduler.client.slurm.node_listing import hosts
+from scheduler.client.slurm.listings import hosts, states
 from scheduler.client.slurm.programs import main
 from scheduler.model.arrays import TaskArray
 from scheduler.model.requests import Dependency, EndSignal, parse_constraint
