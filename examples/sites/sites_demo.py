@@ -36,10 +36,16 @@ from scheduler.client.api.asking import list_jobs
 from scheduler.client.demo.command import LONGEST_S, LOOK_S, embedded_service
 from scheduler.client.demo.picture import save
 from scheduler.client.demo.report import as_json, failures, write_json
-from scheduler.client.sites import records
 from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
-from scheduler.client.sites.submitting import AcceptedJob, ranked, request_of, submit_to_best
+from scheduler.client.sites.submitting import (
+    RECORDS_VARIABLE,
+    AcceptedJob,
+    new_key,
+    ranked,
+    request_of,
+    submit_to_best,
+)
 from scheduler.client.submission import prepare
 from scheduler.protocol.messages import JobInfo
 
@@ -55,7 +61,7 @@ DEADLINE_S = 30.0
 def own_records() -> Iterator[None]:
     """Keep the submission records in a temporary folder instead of that of the user."""
     with tempfile.TemporaryDirectory(prefix="reshape-demo-") as folder:
-        os.environ[records.VARIABLE] = folder
+        os.environ[RECORDS_VARIABLE] = folder
         yield
 
 
@@ -116,12 +122,12 @@ def submit(
     answers, failed = collect(sites.sites, submission, sites.deadline_s)
     order, left_out = ranked(metric, request_of(submission), answers)
     failed |= left_out
-    too_small = {site.name for site in sites.sites if site.max_processors < job.processors}
+    too_small = {site.name for site in sites.sites if (site.max_processors or 0) < job.processors}
     for line in away_lines({name: failed[name] for name in failed if name not in too_small}):
         print(line, file=sys.stderr)
     for site in order:
         paced = msgspec.structs.replace(submission, argv=job.argv(site.cpu_factor))
-        accepted, refused = submit_to_best([site], paced, records.new_key(), sites.deadline_s)
+        accepted, refused = submit_to_best([site], paced, new_key(), sites.deadline_s)
         if accepted is not None:
             return accepted
         failed |= refused

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 from click.core import ParameterSource
 
 from reshape.cli.options import ParsedText
@@ -204,3 +205,8 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Separate the fields by |, for programs."
 )
+
+
+def echo_json(value: Any) -> None:
+    """Print a value as indented JSON."""
+    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

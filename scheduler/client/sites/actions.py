@@ -13,19 +13,20 @@ from pathlib import Path
 from typing import NamedTuple
 
 import click
-import msgspec
 
 from reshape.cli.options import ParsedText
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
-from scheduler.client.sites import records
+from scheduler.client.options import echo_json
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
-from scheduler.client.sites.sites_file import SitesFile, read_sites
+from scheduler.client.sites.sites_file import read_sites
 from scheduler.client.sites.submitting import (
     AcceptedJob,
     OutcomeUnknownError,
+    check_key,
+    new_key,
     ranked,
     request_of,
     retry,
@@ -96,8 +97,8 @@ def submit_job(
     The process ends with exit code 3 or 4 if no job was accepted for sure.
     """
     sites = read_sites(file)
-    key = records.new_key() if key is None else key
-    records.check_key(key)
+    key = new_key() if key is None else key
+    check_key(key)
     request = request_of(submission, inf if max_cost is None else max_cost)
     answers, failed = collect(sites.sites, submission, sites.deadline_s)
     order, left_out = ranked(metric, request, answers)
@@ -155,7 +156,7 @@ def _show(
             ],
             "passed_over": failed,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        echo_json(data)
         return
     lines = []
     for site in rows:
@@ -175,19 +176,16 @@ def _show(
             )
         )
     head = ("SITE", "START", "WAIT", "END", "SLOWDOWN", "COST", "QUEUED", "WORK", "NOTE")
-    lines += [(name, *("-",) * 7, why) for name, why in failed.items() if not _in(name, rows)]
+    names = {site.name for site in rows}
+    lines += [(name, *("-",) * 7, why) for name, why in failed.items() if name not in names]
     click.echo(render(Table(head, lines, left=frozenset({"SITE", "NOTE"}))))
     if order:
         click.echo(f"the job would be submitted to {order[0].name}")
 
 
-def _in(name: str, rows: Sequence[SiteAnswers]) -> bool:
-    return any(site.name == name for site in rows)
-
-
 def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     """List the jobs of all sites; those that are away get a note."""
-    sites: SitesFile = read_sites(file)
+    sites = read_sites(file)
     listings, failed = at_once(
         sites.sites, lambda site: list_jobs(site.service, ended=ended), sites.deadline_s
     )
@@ -198,7 +196,7 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
             },
             "passed_over": failed,
         }
-        click.echo(msgspec.json.format(msgspec.json.encode(data), indent=2).decode())
+        echo_json(data)
         return
     rows: list[Sequence[str]] = []
     all_jobs = [job for listing in listings.values() for job in listing.jobs]

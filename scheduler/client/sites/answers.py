@@ -17,7 +17,7 @@ import msgspec
 from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs, service_info
 from scheduler.client.forecasting import quote_of
-from scheduler.client.sites.sites_file import SiteDescription
+from scheduler.client.sites.sites_file import Site
 from scheduler.forecasts.answers import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest
@@ -40,7 +40,7 @@ class SiteAnswers:
     queued_processors : number of processors that they request.
     """
 
-    description: SiteDescription
+    description: Site
     info: m.Info
     quoted: Quote
     queued_work: float = 0.0
@@ -96,14 +96,14 @@ class SiteAnswers:
         return inf if self.quoted.end is None else self.quoted.end - self.quoted.now
 
 
-def at_site(submission: m.Submission, site: SiteDescription) -> m.Submission:
+def at_site(submission: m.Submission, site: Site) -> m.Submission:
     """Submission as a site gets it: the walltime is multiplied by the CPU factor."""
     walltime_s = submission.walltime_s * site.cpu_factor
     return msgspec.structs.replace(submission, walltime_s=walltime_s)
 
 
 def collect(
-    sites: Sequence[SiteDescription], submission: m.Submission, deadline_s: float
+    sites: Sequence[Site], submission: m.Submission, deadline_s: float
 ) -> tuple[list[SiteAnswers], dict[str, str]]:
     """Ask all sites about a job.
 
@@ -119,7 +119,7 @@ def collect(
 
 
 def at_once(
-    sites: Sequence[SiteDescription], question: Callable[[SiteDescription], T], deadline_s: float
+    sites: Sequence[Site], question: Callable[[Site], T], deadline_s: float
 ) -> tuple[dict[str, T], dict[str, str]]:
     """Call a function for all sites at once, each in a thread of its own.
 
@@ -130,7 +130,7 @@ def at_once(
     results: dict[str, T] = {}
     errors: dict[str, str] = {}
 
-    def run(site: SiteDescription) -> None:
+    def run(site: Site) -> None:
         try:
             results[site.name] = question(site)
         except ReshapeError as error:
@@ -149,7 +149,7 @@ def at_once(
     return {site.name: done[site.name] for site in sites if site.name in done}, failed
 
 
-def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float) -> SiteAnswers:
+def _answers(site: Site, submission: m.Submission, deadline_s: float) -> SiteAnswers:
     """Ask one site.
 
     Raises
@@ -165,11 +165,11 @@ def _answers(site: SiteDescription, submission: m.Submission, deadline_s: float)
     return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
 
 
-def _check_limits(site: SiteDescription, submission: m.Submission) -> None:
+def _check_limits(site: Site, submission: m.Submission) -> None:
     most = submission.largest
-    if most > site.max_processors:
+    if site.max_processors is not None and most > site.max_processors:
         raise ReshapeError(
-            f"the sites file allows {site.max_processors:g} processors there, not {most}"
+            f"the sites file allows {site.max_processors} processors there, not {most}"
         )
     is_longest = submission.walltime_s == LONGEST_WALLTIME_S
     if submission.walltime_s > site.max_walltime_s or (is_longest and site.max_walltime_s < inf):

@@ -34,7 +34,7 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A site of a sites file: either `directory` or `access` names its service.
 
     Parameters
@@ -57,8 +57,23 @@ class SiteFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_processors: Annotated[int, msgspec.Meta(ge=1)] | None = None
     max_walltime: str | Positive | None = None
 
+    @property
+    def service(self) -> Path:
+        """Directory of the service, or its access file."""
+        return Path(self.access or self.directory or "")
 
-class SitesFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+        return self.units_per_hour * self.cost_per_unit
+
+    @property
+    def max_walltime_s(self) -> float:
+        """Largest walltime of jobs that are sent there, seconds; inf: there is no limit."""
+        return inf if self.max_walltime is None else seconds_of(self.max_walltime)
+
+
+class SitesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A sites file.
 
     Parameters
@@ -67,86 +82,42 @@ class SitesFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     deadline_s : time for the answers of all sites, s.
     """
 
-    sites: Annotated[list[SiteFields], msgspec.Meta(min_length=1)]
+    sites: Annotated[list[Site], msgspec.Meta(min_length=1)]
     deadline_s: Positive = 10.0
 
-
-class SiteDescription(msgspec.Struct, frozen=True):
-    """A site as described by a sites file.
-
-    Parameters
-    ----------
-    name : of the site.
-    service : directory of the service, or its access file.
-    cpu_factor : factor of all run times, and of the walltimes of jobs that are sent there.
-    price : cost of a processor for an hour.
-    max_processors, max_walltime_s : limits of jobs that are sent there; inf: none.
-    """
-
-    name: str
-    service: Path
-    cpu_factor: float = 1.0
-    price: float = 0.0
-    max_processors: float = inf
-    max_walltime_s: float = inf
-
-
-class SitesFile(msgspec.Struct, frozen=True):
-    """The sites of a file.
-
-    Parameters
-    ----------
-    sites : in their order.
-    deadline_s : for the answers of all sites, seconds.
-    """
-
-    sites: list[SiteDescription]
-    deadline_s: float = 10.0
-
-    def named(self, name: str) -> SiteDescription | None:
+    def named(self, name: str) -> Site | None:
         """Return the site of a name; None if there is none."""
         return next((site for site in self.sites if site.name == name), None)
 
 
 def read_sites(file: Path) -> SitesFile:
-    """Read a sites file.
+    """Read a sites file; the places of its services are those from the working directory.
 
     Raises
     ------
     ConfigError : the file is invalid; the message names file, line and field.
     """
     tree = Located.read(file)
-    fields = tree.convert(SitesFields)
-    descriptions: list[SiteDescription] = []
+    fields = tree.convert(SitesFile)
+    sites: list[Site] = []
     for i, site in enumerate(fields.sites):
         field = ("sites", i)
-        if any(site.name == other.name for other in descriptions):
+        if any(site.name == other.name for other in sites):
             tree.fail((*field, "name"), f"two sites are named {site.name!r}; rename one")
-        given = [text for text in (site.directory, site.access) if text]
-        if len(given) != 1:
+        if bool(site.directory) == bool(site.access):
             tree.fail(field, "needs one of directory and access")
-        path = file.parent / Path(given[0]).expanduser()
+        path = file.parent / site.service.expanduser()
         if site.access and not path.is_file():
             tree.fail((*field, "access"), f"there is no access file {path}")
-        if any(path == other.service for other in descriptions):
+        if any(path == other.service for other in sites):
             tree.fail(field, f"the service of {path} is named twice; remove one")
-        longest = inf
-        if site.max_walltime is not None:
-            try:
-                longest = seconds_of(site.max_walltime)
-            except ValueError as error:
-                tree.fail((*field, "max_walltime"), str(error))
-        descriptions.append(
-            SiteDescription(
-                site.name,
-                path,
-                site.cpu_factor,
-                site.units_per_hour * site.cost_per_unit,
-                inf if site.max_processors is None else site.max_processors,
-                longest,
-            )
-        )
-    return SitesFile(descriptions, fields.deadline_s)
+        try:
+            seconds_of(1.0 if site.max_walltime is None else site.max_walltime)
+        except ValueError as error:
+            tree.fail((*field, "max_walltime"), str(error))
+        place = "access" if site.access else "directory"
+        sites.append(msgspec.structs.replace(site, **{place: str(path)}))
+    return msgspec.structs.replace(fields, sites=sites)
 
 
 #: Name of a metric -> registered name of its task assignment policy.

@@ -10,11 +10,19 @@ the site refuses                     the record is removed; the next best site g
 the site cannot be reached           nothing was sent; the next best site gets the job
 no answer comes by the deadline      the outcome is not known: `OutcomeUnknownError`, then `retry`
 ===================================  ==============================================================
+
+A record is on disk before the submission is sent. If the client, the network or the service dies
+then, the outcome is not known; a repetition goes to the same site with the same submission key, so
+that no other site gets the job and the site creates no second one.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import re
+import secrets
+import time
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
@@ -23,15 +31,15 @@ from typing import NamedTuple
 import msgspec
 
 from reshape.errors import AccessRefused, ProtocolError, ReshapeError, ServiceUnavailable
-from scheduler.client.sites import records
+from reshape.files.durable_files import remove_drafts, write_durably
 from scheduler.client.sites.answers import SiteAnswers, at_site
-from scheduler.client.sites.records import RecordError, SubmissionRecord
 from scheduler.client.sites.sites_file import QUOTED, metric_of
 from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import A, connect, expect
+from scheduler.protocol.messages import Submission
 
 
 class OutcomeUnknownError(ReshapeError):
@@ -49,6 +57,120 @@ class AcceptedJob(NamedTuple):
     service: Path
     job: int
     key: str
+
+
+RECORDS_VARIABLE = "RESHAPE_SUBMISSIONS"
+#: Records of accepted submissions are removed when they are older than this, in seconds.
+KEPT_S = 30 * 86400.0
+_KEY = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+class SubmissionRecord(msgspec.Struct, frozen=True):
+    """A submission that was, or is about to be, sent to a site.
+
+    Parameters
+    ----------
+    key : submission key that the user gave, and name of the record.
+    site, service : name of the site, and directory or access file of its service.
+    submission : what is sent, with the key that the site gets; None once it was accepted.
+    job : number of the job at the site once it was accepted; 0 before.
+    """
+
+    key: str
+    site: str
+    service: str
+    submission: Submission | None
+    job: int = 0
+
+    def __post_init__(self) -> None:
+        """Check that what is still to be sent is there."""
+        if self.submission is None and not self.job:
+            raise ValueError("it has neither a submission nor the number of an accepted job")
+
+
+def records_folder() -> Path:
+    """Folder of the records: RESHAPE_SUBMISSIONS, else ~/.reshape/submissions."""
+    given = os.environ.get(RECORDS_VARIABLE)
+    return Path(given) if given else Path.home() / ".reshape" / "submissions"
+
+
+def new_key() -> str:
+    """Return a key that was not used before."""
+    return secrets.token_hex(8)
+
+
+def check_key(key: str) -> None:
+    """Check that a key can be the name of a file.
+
+    Raises
+    ------
+    ReshapeError : it cannot.
+    """
+    if not _KEY.fullmatch(key):
+        raise ReshapeError(
+            f"{key!r} is no submission key: use up to 100 letters, digits, '.', '_' and '-', and"
+            " begin with a letter or digit"
+        )
+
+
+def write_record(record: SubmissionRecord) -> None:
+    """Write a record durably; only its user can read it.
+
+    Raises
+    ------
+    ReshapeError : it cannot be written.
+    """
+    path = _record_path(record.key)
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_durably(path, msgspec.json.encode(record))
+    except OSError as error:
+        raise ReshapeError(
+            f"the record {path} cannot be written: {error.strerror}; nothing was sent"
+        ) from None
+
+
+def read_record(key: str) -> SubmissionRecord | None:
+    """Read the record of a key; None if there is none.
+
+    Raises
+    ------
+    ReshapeError : it is damaged.
+    """
+    check_key(key)
+    path = _record_path(key)
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=SubmissionRecord)
+    except FileNotFoundError:
+        return None
+    except (OSError, msgspec.DecodeError) as error:
+        raise ReshapeError(f"the record {path} cannot be read: {error}") from None
+
+
+def remove_record(key: str) -> None:
+    """Remove the record of a submission that no site accepted."""
+    _record_path(key).unlink(missing_ok=True)
+
+
+def remove_old_records(now: float | None = None) -> None:
+    """Remove the records of accepted submissions that were written more than `KEPT_S` ago.
+
+    Parameters
+    ----------
+    now : present time, Unix seconds; None: that of the clock.
+    """
+    before = (time.time() if now is None else now) - KEPT_S
+    remove_drafts(records_folder(), before)
+    for path in records_folder().glob("*.json"):
+        with contextlib.suppress(FileNotFoundError, ReshapeError):  # removed meanwhile, or damaged
+            if path.stat().st_mtime < before:
+                record = read_record(path.stem)
+                if record is not None and record.job:
+                    path.unlink()
+
+
+def _record_path(key: str) -> Path:
+    return records_folder() / f"{key}.json"
 
 
 def request_of(submission: m.Submission, max_cost: float = inf) -> SiteRequest:
@@ -104,27 +226,27 @@ def submit_to_best(
     Raises
     ------
     OutcomeUnknownError : a site did not answer; it may have accepted the job.
-    RecordError : the record cannot be written.
-    ReshapeError : the key was used before.
+    ReshapeError : the key was used before, or the record cannot be written.
     """
-    earlier = records.read(key)
+    earlier = read_record(key)
     if earlier is not None:
         raise ReshapeError(
             f"the submission key {key} was used for site {earlier.site}: give --retry {key} to"
             " repeat that submission, or use another key"
         )
-    records.remove_old()
+    remove_old_records()
     refused: dict[str, str] = {}
     for site in order:
         description = site.description
         sent = msgspec.structs.replace(at_site(submission, description), key=key)
         record = SubmissionRecord(key, site.name, str(description.service.absolute()), sent)
+        write_record(record)
         try:
             return send(record, timeout_s), refused
-        except (OutcomeUnknownError, RecordError):
+        except OutcomeUnknownError:
             raise
         except ReshapeError as error:
-            records.remove(key)
+            remove_record(key)
             refused[site.name] = str(error)
     return None, refused
 
@@ -135,11 +257,10 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
     Raises
     ------
     OutcomeUnknownError : the site does not answer.
-    RecordError : the record cannot be written.
     ReshapeError : there is no submission with this key; or the site refuses it, and the job exists
         nowhere.
     """
-    record = records.read(key)
+    record = read_record(key)
     if record is None:
         raise ReshapeError(
             f"no submission with the key {key} was sent from here: submit the job again"
@@ -148,33 +269,28 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
         return AcceptedJob(record.site, Path(record.service), record.job, key)
     try:
         return send(record, timeout_s)
-    except RecordError:
-        raise
     except (OutcomeUnknownError, NotReachedError) as error:
         raise OutcomeUnknownError(
             f"site {record.site} cannot be asked ({error}): repeat 'reshape submit --sites FILE"
             f" --retry {key}' when it is up; no other site has the job"
         ) from None
     except ReshapeError as error:
-        records.remove(key)
+        remove_record(key)
         raise ReshapeError(
             f"site {record.site} refuses the submission, and no site has the job: {error}"
         ) from None
 
 
 def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
-    """Write the record, send the submission, and note the job.
+    """Send the submission of a record, which is on disk, and note the job.
 
     Raises
     ------
     OutcomeUnknownError : no answer came.
     NotReachedError : the site cannot be reached; nothing was sent now.
-    RecordError : the record cannot be written; nothing was sent now.
     ReshapeError : the site has refused.
     """
     assert record.submission is not None
-    if records.read(record.key) != record:  # a repetition leaves the time of the record as it is
-        records.write(record)
     try:
         submit = m.Submit(submission=record.submission)
         answer = ask_site(record.service, submit, m.Submitted, timeout_s)
@@ -184,7 +300,7 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
             f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
         ) from None
     with contextlib.suppress(ReshapeError):  # the record before leads to the same job
-        records.write(msgspec.structs.replace(record, submission=None, job=answer.job))
+        write_record(msgspec.structs.replace(record, submission=None, job=answer.job))
     return AcceptedJob(record.site, Path(record.service), answer.job, record.key)
 
 

@@ -15,9 +15,14 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from reshape.wire.connection import SERVER_FILE, ServerFile
-from scheduler.client.sites import records
-from scheduler.client.sites.records import SubmissionRecord
-from scheduler.client.sites.submitting import OutcomeUnknownError, send
+from scheduler.client.sites.submitting import (
+    RECORDS_VARIABLE,
+    OutcomeUnknownError,
+    SubmissionRecord,
+    read_record,
+    send,
+    write_record,
+)
 from scheduler.protocol import messages as m
 
 ERROR = "the service sends the answer Done where {} is expected: use the same release on both sides"
@@ -58,22 +63,23 @@ def test_a_submission_to_a_site_with_a_wrong_answer_is_kept(
     confused: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whether the site has the job is not known, so the record of the submission stays."""
-    monkeypatch.setenv(records.VARIABLE, str(tmp_path / "records"))
+    monkeypatch.setenv(RECORDS_VARIABLE, str(tmp_path / "records"))
     submission = m.Submission(argv=["true"], processors=1, walltime_s=60.0, key="k")
     record = SubmissionRecord("k", "here", str(confused), submission)
+    write_record(record)
     with pytest.raises(OutcomeUnknownError, match="Submitted is expected"):
         send(record, 5.0)
-    assert records.read("k") == record
+    assert read_record("k") == record
 
 
 def test_a_record_without_what_is_to_be_sent_is_an_error_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv(records.VARIABLE, str(tmp_path))
+    monkeypatch.setenv(RECORDS_VARIABLE, str(tmp_path))
     submission = m.Submission(argv=["true"], processors=1, walltime_s=60.0, key="k")
-    records.write(SubmissionRecord("k", "here", "/service", submission))
+    write_record(SubmissionRecord("k", "here", "/service", submission))
     [path] = tmp_path.iterdir()
     damaged = {**msgspec.json.decode(path.read_bytes()), "submission": None}
     path.write_bytes(msgspec.json.encode(damaged))
     with pytest.raises(ReshapeError, match=f"{path.name}.*neither a submission nor"):
-        records.read("k")
+        read_record("k")

@@ -22,16 +22,15 @@ pytestmark = pytest.mark.usefixtures("records_folder")
 #: The client dies when it calls this function for the nth time.
 DIES = """
 import os, signal, sys
-from scheduler.client.sites import records, submitting
-place, name, count = {place!r}, {name!r}, [0]
-module = records if place == "records" else submitting
-original = getattr(module, name)
+from scheduler.client.sites import submitting
+name, count = {name!r}, [0]
+original = getattr(submitting, name)
 def dying(*arguments, **options):
     count[0] += 1
     if count[0] == {nth}:
         os.kill(os.getpid(), signal.SIGKILL)
     return original(*arguments, **options)
-setattr(module, name, dying)
+setattr(submitting, name, dying)
 from reshape.__main__ import main
 main(sys.argv[1:])
 """
@@ -123,19 +122,19 @@ def test_a_site_that_is_away_is_passed_over_with_a_note(sites: Sites) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "name", "nth", "sent"),
+    ("name", "nth", "sent"),
     [
         # Before anything is noted.
-        pytest.param("records", "write", 1, False, marks=pytest.mark.long),
-        ("submitting", "connect", 1, True),  # the record is on disk, nothing is sent
+        pytest.param("write_record", 1, False, marks=pytest.mark.long),
+        ("connect", 1, True),  # the record is on disk, nothing is sent
         # Accepted, and the acceptance is not noted.
-        pytest.param("records", "write", 2, True, marks=pytest.mark.long),
+        pytest.param("write_record", 2, True, marks=pytest.mark.long),
     ],
 )
 def test_a_client_that_dies_leaves_one_job_at_most_and_retry_finds_it(
-    sites: Sites, place: str, name: str, nth: int, sent: bool
+    sites: Sites, name: str, nth: int, sent: bool
 ) -> None:
-    script = DIES.format(place=place, name=name, nth=nth)
+    script = DIES.format(name=name, nth=nth)
     words = ["submit", "--sites", str(sites.file), "--key", "k", "-n", "1"]
     words += ["--output", "/dev/null", "--", "sleep", "600"]
     done = subprocess.run([sys.executable, "-c", script, *words], timeout=LIMIT_S, check=False)
@@ -154,14 +153,15 @@ def test_a_client_that_dies_leaves_one_job_at_most_and_retry_finds_it(
 def test_a_job_whose_acceptance_cannot_be_noted_is_sent_to_no_other_site(sites: Sites) -> None:
     script = """
 import sys
-from scheduler.client.sites import records
-original, count = records.write, [0]
+from reshape.errors import ReshapeError
+from scheduler.client.sites import submitting
+original, count = submitting.write_record, [0]
 def failing(record):
     count[0] += 1
     if count[0] == 2:
-        raise records.RecordError("the disk is full")
+        raise ReshapeError("the disk is full")
     original(record)
-records.write = failing
+submitting.write_record = failing
 from reshape.__main__ import main
 main(sys.argv[1:])
 """
@@ -184,12 +184,12 @@ def test_a_site_that_dies_before_its_answer_gets_the_job_once(sites: Sites) -> N
     process = sites.left.process
     script = """
 import os, signal, sys
-from scheduler.client.sites import records
-original = records.write
+from scheduler.client.sites import submitting
+original = submitting.write_record
 def stopping(record):
     original(record)
     os.kill(int(sys.argv[1]), signal.SIGSTOP)  # the site stands still while it is sent the job
-records.write = stopping
+submitting.write_record = stopping
 from reshape.__main__ import main
 main(sys.argv[2:])
 """

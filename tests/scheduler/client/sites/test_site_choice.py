@@ -10,11 +10,19 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError, ReshapeError
-from scheduler.client.sites import records
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
-from scheduler.client.sites.records import SubmissionRecord
-from scheduler.client.sites.sites_file import SiteDescription
-from scheduler.client.sites.submitting import ranked, request_of, retry
+from scheduler.client.sites.sites_file import Site
+from scheduler.client.sites.submitting import (
+    KEPT_S,
+    SubmissionRecord,
+    ranked,
+    read_record,
+    remove_old_records,
+    remove_record,
+    request_of,
+    retry,
+    write_record,
+)
 from scheduler.forecasts.answers import Quote
 from scheduler.protocol import messages as m
 
@@ -41,7 +49,7 @@ def answers(
     quoted = Quote(0.0, None, None, None, None, "", ())
     if wait_s is not None:
         quoted = Quote(0.0, wait_s, wait_s + 3600, wait_s, 1 + wait_s / 3600, "0-1", ())
-    return SiteAnswers(SiteDescription(name, Path(name), price=price), info, quoted, work)
+    return SiteAnswers(Site(name, name, cost_per_unit=price), info, quoted, work)
 
 
 SITES = [
@@ -79,21 +87,21 @@ def test_an_unknown_metric_is_refused() -> None:
 
 
 def test_a_site_gets_the_walltime_for_its_speed() -> None:
-    slow = SiteDescription("a", Path("a"), cpu_factor=2.5)
+    slow = Site("a", "a", cpu_factor=2.5)
     assert at_site(SUBMISSION, slow).walltime_s == 9000.0
 
 
 def test_sites_that_fail_or_are_late_do_not_hold_up_the_others() -> None:
     is_over = threading.Event()
 
-    def question(site: SiteDescription) -> str:
+    def question(site: Site) -> str:
         if site.name == "late":
             is_over.wait()
         if site.name == "away":
             raise ReshapeError("no service there")
         return site.name.upper()
 
-    sites = [SiteDescription(name, Path(name)) for name in ("late", "away", "good")]
+    sites = [Site(name, name) for name in ("late", "away", "good")]
     found = at_once(sites, question, 0.3)
     is_over.set()
     assert found == (
@@ -110,12 +118,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_record_is_private_and_can_be_read_again(folder: Path) -> None:
     record = SubmissionRecord("k", "a", "/a", SUBMISSION)
-    records.write(record)
-    assert records.read("k") == record
+    write_record(record)
+    assert read_record("k") == record
     assert stat.S_IMODE((folder / "k.json").stat().st_mode) == 0o600
     assert [path.name for path in folder.iterdir()] == ["k.json"]
-    records.remove("k")
-    assert records.read("k") is None
+    remove_record("k")
+    assert read_record("k") is None
 
 
 def test_old_records_of_accepted_submissions_are_removed(folder: Path) -> None:
@@ -124,26 +132,26 @@ def test_old_records_of_accepted_submissions_are_removed(folder: Path) -> None:
         "accepted": SubmissionRecord("accepted", "a", "/a", None, 7),
     }
     for record in kept.values():
-        records.write(record)
+        write_record(record)
     written = (folder / "accepted.json").stat().st_mtime
-    records.remove_old(written + records.KEPT_S - 60)
-    assert {key: records.read(key) for key in kept} == kept
-    records.remove_old(written + records.KEPT_S + 60)
-    assert records.read("accepted") is None
-    assert records.read("sent") == kept["sent"]
+    remove_old_records(written + KEPT_S - 60)
+    assert {key: read_record(key) for key in kept} == kept
+    remove_old_records(written + KEPT_S + 60)
+    assert read_record("accepted") is None
+    assert read_record("sent") == kept["sent"]
 
 
 def test_a_damaged_record_and_a_wrong_key_are_refused(folder: Path) -> None:
     folder.mkdir()
     (folder / "k.json").write_text("{")
     with pytest.raises(ReshapeError, match="cannot be read"):
-        records.read("k")
+        read_record("k")
     with pytest.raises(ReshapeError, match="is no submission key"):
-        records.read("../k")
+        read_record("../k")
 
 
 def test_an_accepted_submission_is_not_sent_again(folder: Path) -> None:
-    records.write(SubmissionRecord("k", "a", "/nowhere", None, 7))
+    write_record(SubmissionRecord("k", "a", "/nowhere", None, 7))
     assert retry("k", 1.0).job == 7
     with pytest.raises(ReshapeError, match="no submission with the key other"):
         retry("other", 1.0)
@@ -159,5 +167,5 @@ def test_a_request_has_the_sizes_of_the_submission() -> None:
         asked = msgspec.structs.replace(SUBMISSION, min_processors=least, max_processors=most)
         spec = request_of(asked).spec
         assert (spec.min_processors, spec.processors, spec.largest) == sizes
-        sent = at_site(asked, SiteDescription("a", Path("a")))
+        sent = at_site(asked, Site("a", "a"))
         assert (sent.min_processors, sent.max_processors) == (least, most)

@@ -32,7 +32,7 @@ def test_sites_have_prices_limits_and_places(tmp_path: Path) -> None:
     assert (first.max_processors, first.max_walltime_s) == (4, 7200.0)
     assert (second.service, second.max_processors, second.max_walltime_s) == (
         tmp_path / "b.json",
-        inf,
+        None,
         inf,
     )
     assert found.named("b") == second
