@@ -44,9 +44,9 @@ SUBCOMMANDS = {
         "Create, list and cancel advance reservations.",
     ),
     "pool": Entry(
-        "scheduler.client.administration.pools:pool", "Add, list and remove elastic pools."
+        "scheduler.client.administration.nodes:pool", "Add, list and remove elastic pools."
     ),
-    "wait": Entry("scheduler.client.commands:wait", "Wait for jobs to end."),
+    "wait": Entry("scheduler.client.submit_command:wait", "Wait for jobs to end."),
     "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
     "cancel": Entry("scheduler.client.change_commands:cancel", "Cancel jobs."),
     "hold": Entry("scheduler.client.change_commands:hold", "Hold queued jobs."),

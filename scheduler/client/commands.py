@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import click
-import msgspec
 
 from reshape.cli.options import example
 from reshape.errors import ReshapeError, ServiceUnavailable
@@ -22,7 +19,6 @@ from scheduler.client.api.asking import (
     list_jobs,
     number_of,
     service_info,
-    wait_for,
 )
 from scheduler.client.api.client import read_output
 from scheduler.client.background import stop as stop_service
@@ -33,7 +29,7 @@ from scheduler.client.forecasting import (
 )
 from scheduler.client.options import (
     JOB,
-    WALLTIME,
+    echo_json,
     json_option,
     service_option,
     sites_option,
@@ -45,9 +41,6 @@ from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 
-#: Exit code of `wait` when its time limit has passed; that of timeout(1).
-TIME_OVER = 124
-WATCH_S = 2.0
 #: Steps that `info` lists at most, those that were requested last.
 MOST_STEPS = 100
 #: Seconds between two looks at an output that is followed.
@@ -124,40 +117,6 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.Sit
 
 @click.command()
 @service_option
-@click.option("--timeout", type=WALLTIME, help="Time limit, such as 10:00.")
-@sites_option
-@json_option
-@click.argument(
-    "jobs",
-    nargs=-1,
-    required=True,
-    metavar="JOB...",
-    type=actions.SITE_JOB,
-    shell_complete=complete_jobs,
-)
-@example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
-def wait(
-    directory: Path,
-    timeout: float | None,
-    sites: Path | None,
-    as_json: bool,
-    jobs: tuple[actions.SiteJob, ...],
-) -> None:
-    """Wait for jobs to end.
-
-    The exit code is the first one of a job that is not 0 (128 + N if signal N ended the job), or
-    124 if the time limit has passed.
-    """
-    until = None if timeout is None else time.monotonic() + timeout
-    services = [actions.service_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(service, job.job) for service, job in zip(services, jobs, strict=True)]
-    pairs = zip(services, numbers, strict=True)
-    ended = [wait_until(service, number, until) for service, number in pairs]
-    end_with(ended, as_json, [job.site for job in jobs])
-
-
-@click.command()
-@service_option
 @click.option("-f", "--follow", is_flag=True, help="Print new output until the job has ended.")
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
 @click.argument("job", type=JOB, shell_complete=complete_jobs)
@@ -195,36 +154,3 @@ def stop(directory: Path, kill: bool) -> None:
     """Stop the scheduler service; without --kill it refuses while jobs are queued or running."""
     stop_service(directory, kill=kill)
     click.echo(f"service of {directory} has ended")
-
-
-def wait_until(directory: Path, job: int, until: float | None) -> m.JobInfo:
-    """Wait for a job; the process ends with exit code 124 if the time limit passes."""
-    info = wait_for(directory, job, until)
-    if info is None:
-        click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
-        sys.exit(TIME_OVER)
-    return info
-
-
-def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()) -> None:
-    """Print how jobs ended, and exit with the exit code of the first one that failed.
-
-    Parameters
-    ----------
-    sites : names of the sites of the jobs; empty: there is one service.
-    """
-    if as_json:
-        echo_json(jobs)
-    for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
-        if not as_json:
-            why = f" ({plain(in_local_time(job.reason))})" if job.reason else ""
-            name = actions.SiteJob(site, JobName(job.job))
-            click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
-            if told := tables.last_lines_text(job):
-                click.echo(told)
-    sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
-
-
-def echo_json(value: Any) -> None:
-    """Print a value as indented JSON."""
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2).decode())

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
@@ -19,11 +18,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.api.client import Client
 from scheduler.client.job_options import request_options
-from scheduler.client.options import (
-    WALLTIME,
-    json_option,
-    service_option,
-)
+from scheduler.client.options import WALLTIME, echo_json, json_option, service_option
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
@@ -274,6 +269,6 @@ def quote(
         arrivals=arrivals,
     )
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer), indent=2).decode())
+        echo_json(answer)
     else:
         click.echo(quote_text(answer))

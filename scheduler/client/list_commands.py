@@ -10,12 +10,11 @@ import click
 
 from reshape.cli.options import WholeRange, example
 from scheduler.client import tables
-from scheduler.client.administration.pools import paused_sentences
+from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api import operations
 from scheduler.client.api.asking import ask, complete_jobs, list_jobs, number_of
 from scheduler.client.api.client import Client
 from scheduler.client.columns import JobFormat, history_format, queue_format, sorted_jobs
-from scheduler.client.commands import echo_json
 from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
 from scheduler.client.list_options import (
     choice_options,
@@ -28,6 +27,7 @@ from scheduler.client.options import (
     JOB,
     MOMENT,
     WALLTIME,
+    echo_json,
     is_given,
     json_option,
     parsable_option,

@@ -16,8 +16,7 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import waited_s
-from scheduler.client.commands import echo_json
-from scheduler.client.options import MOMENT, json_option, service_option
+from scheduler.client.options import MOMENT, echo_json, json_option, service_option
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import counted, format_moment, format_time

@@ -1,4 +1,4 @@
-"""``reshape submit`` and ``reshape batch``: submit a program, a script, or many jobs at once.
+"""``reshape submit``, ``batch`` and ``wait``: submit a program, a script or many jobs; await them.
 
 ``submit --sites`` submits a program to the best of several services. ``submit --from`` submits the
 lines of a file after the service has checked all of them. A line has the options and the program of
@@ -10,6 +10,8 @@ after a backslash. Empty lines and lines that begin with ``#`` have no submissio
 from __future__ import annotations
 
 import shlex
+import sys
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
@@ -20,11 +22,18 @@ from reshape.cli.lazy_group import unknown_word
 from reshape.cli.options import FiniteRange, example, refuse_empty
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.times import in_local_time
-from scheduler.client.api.asking import ask, ask_all
-from scheduler.client.commands import echo_json, end_with, wait_until
+from scheduler.client import tables
+from scheduler.client.api.asking import ask, ask_all, complete_jobs, number_of, wait_for
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.job_options import job_options, submission_options
-from scheduler.client.options import is_given, json_option, service_option, sites_option
+from scheduler.client.options import (
+    WALLTIME,
+    echo_json,
+    is_given,
+    json_option,
+    service_option,
+    sites_option,
+)
 from scheduler.client.scripts.script_file import (
     JobScript,
     options_of,
@@ -36,10 +45,12 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.intervals import joined
+from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S
 from scheduler.text.formats import counted, noun
+from scheduler.text.plain import plain
 
 
 @refuse_empty
@@ -269,6 +280,72 @@ def _warn(script: JobScript) -> None:
             " effect: move them up",
             err=True,
         )
+
+
+#: Exit code of `wait` when its time limit has passed; that of timeout(1).
+TIME_OVER = 124
+
+
+@click.command()
+@service_option
+@click.option("--timeout", type=WALLTIME, help="Time limit, such as 10:00.")
+@sites_option
+@json_option
+@click.argument(
+    "jobs",
+    nargs=-1,
+    required=True,
+    metavar="JOB...",
+    type=actions.SITE_JOB,
+    shell_complete=complete_jobs,
+)
+@example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
+def wait(
+    directory: Path,
+    timeout: float | None,
+    sites: Path | None,
+    as_json: bool,
+    jobs: tuple[actions.SiteJob, ...],
+) -> None:
+    """Wait for jobs to end.
+
+    The exit code is the first one of a job that is not 0 (128 + N if signal N ended the job), or
+    124 if the time limit has passed.
+    """
+    until = None if timeout is None else time.monotonic() + timeout
+    services = [actions.service_of(directory, sites, job) for job in jobs]
+    numbers = [number_of(service, job.job) for service, job in zip(services, jobs, strict=True)]
+    pairs = zip(services, numbers, strict=True)
+    ended = [wait_until(service, number, until) for service, number in pairs]
+    end_with(ended, as_json, [job.site for job in jobs])
+
+
+def wait_until(directory: Path, job: int, until: float | None) -> m.JobInfo:
+    """Wait for a job; the process ends with exit code 124 if the time limit passes."""
+    info = wait_for(directory, job, until)
+    if info is None:
+        click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
+        sys.exit(TIME_OVER)
+    return info
+
+
+def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()) -> None:
+    """Print how jobs ended, and exit with the exit code of the first one that failed.
+
+    Parameters
+    ----------
+    sites : names of the sites of the jobs; empty: there is one service.
+    """
+    if as_json:
+        echo_json(jobs)
+    for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
+        if not as_json:
+            why = f" ({plain(in_local_time(job.reason))})" if job.reason else ""
+            name = actions.SiteJob(site, JobName(job.job))
+            click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
+            if told := tables.last_lines_text(job):
+                click.echo(told)
+    sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 
 #: Errors that one message quotes.

@@ -6,12 +6,17 @@ import time
 from pathlib import Path
 
 import click
-import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessRole
-from scheduler.client.options import WALLTIME, directory_option, json_option, parsable_option
+from scheduler.client.options import (
+    WALLTIME,
+    directory_option,
+    echo_json,
+    json_option,
+    parsable_option,
+)
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import format_moment
@@ -81,7 +86,7 @@ def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
     """List the granted keys."""
     granted = _keys_of(directory).granted()
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(granted), indent=2).decode())
+        echo_json(granted)
         return
     now = time.time()
     rows = [

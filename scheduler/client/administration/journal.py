@@ -15,7 +15,7 @@ import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.client.options import MOMENT, json_option
+from scheduler.client.options import MOMENT, echo_json, json_option
 from scheduler.model.events import JobSubmitted
 from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, render
@@ -45,7 +45,7 @@ def info(directory: Path, as_json: bool) -> None:
     """Show format, size, rows and times of a journal."""
     facts, rows = _facts(directory)
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(facts | {"rows": rows})).decode())
+        echo_json(facts | {"rows": rows})
         return
     for name, value in facts.items():
         if name.endswith("_at"):

@@ -1,18 +1,22 @@
-"""`reshape node`: list, drain, resume and remove the nodes of a service."""
+"""`reshape node` and `reshape pool`: the nodes of a service, and elastic pools of nodes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import click
-import msgspec
 
 from reshape.cli.options import example
+from reshape.errors import ReshapeError, nearest
+from reshape.times import in_local_time
 from scheduler.client.api.asking import ask, complete_nodes
-from scheduler.client.options import json_option, parsable_option, service_option
+from scheduler.client.options import echo_json, json_option, parsable_option, service_option
+from scheduler.policies.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
-from scheduler.text.formats import format_moment, listed
+from scheduler.text.formats import format_moment, format_time, listed
 from scheduler.text.tables import Table, render
 
 
@@ -35,7 +39,7 @@ def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all nodes."""
     answer = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes")))
     if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode(answer.nodes), indent=2).decode())
+        echo_json(answer.nodes)
         return
     partition = ("PARTITION",) if any(info.partitions for info in answer.nodes) else ()
     features = ("FEATURES",) if any(info.features for info in answer.nodes) else ()
@@ -118,3 +122,202 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
         have = "has" if len(jobs) == 1 else "have"
         when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""
         click.echo(f"node {name} is removed{when}")
+
+
+#: Seconds in which the batch system has to answer the dry run.
+DRY_RUN_S = 120.0
+_HELP = {
+    "nodes": "Least and largest number of nodes of the pool, as MIN-MAX or MAX.",
+    "time_limit": "Time limit of an allocation, such as 2h or 1-12:00:00 (D-H:M:S).",
+    "processors": "Number of processors of each node.  [default: 1]",
+    "backlog": "Largest number of allocations that are queued at a time.  [default: 1]",
+    "idle_timeout": "Time after which an idle allocation is released.  [default: 5:00]",
+    "hysteresis": "Time after which a queued, unneeded allocation is cancelled.  [default: 0:30]",
+    "margin": "Part of the time limit that no job can use.  [default: 1:00]",
+    "allocation_nodes": "Largest number of nodes of an allocation.  [default: 1]",
+    "grow_running": "Ask for nodes onto which running jobs could expand, too.",
+}
+
+
+@click.group()
+def pool() -> None:
+    """Add, list, pause, resume and remove elastic pools.
+
+    A pool submits jobs that run agents to a batch system when the queue could use more nodes, and
+    gives the nodes back when they are idle; see docs/pool.md.
+    """
+
+
+def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add an option for each of `KEYS`."""
+    for key in reversed(KEYS):
+        option = f"--{key.replace('_', '-')}"
+        kind: dict[str, Any] = {"required": key in ("nodes", "time_limit")}
+        if key == "grow_running":
+            kind = {"flag_value": "yes"}
+        command = click.option(option, key, help=_HELP[key], **kind)(command)
+    return command
+
+
+@pool.command("add")
+@service_option
+@click.option("--name", help="Name of the pool.  [default: as the batch system]")
+@_pool_options
+@click.argument("system")
+@click.argument("arguments", nargs=-1, metavar="[-- OPTIONS...]")
+@example(
+    "reshape pool add slurm --nodes 1-8 --processors 16 --time-limit 2:00:00 -- --partition=short"
+)
+def add_pool(
+    directory: Path, name: str | None, system: str, arguments: tuple[str, ...], **values: str | None
+) -> None:
+    """Add a pool of the batch system SYSTEM.
+
+    SYSTEM is slurm. The command first asks it whether it would accept an allocation (a dry run).
+    Options behind -- are passed on to sbatch.
+    """
+    texts = {key: value for key, value in values.items() if value is not None}
+    try:
+        parse_pool_options(texts)
+        check_pool_name(name or system)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    message = m.ChangeMachine(change=m.AddPool(name or system, system, texts, arguments))
+    answer = expect(m.PoolAdded, ask(directory, message, DRY_RUN_S))
+    click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
+
+
+@pool.command("list")
+@service_option
+@json_option
+@parsable_option
+@example("reshape pool list")
+def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
+    """List all pools."""
+    pools = pools_of(directory)
+    if as_json:
+        echo_json(pools)
+        return
+    heads = ("POOL", "SYSTEM", "STATE", "QUEUED", "RUNNING", "NODES(UP/MAX)", "WANTED", "REASON")
+    rows = [
+        (
+            info.name,
+            info.system,
+            info.state,
+            str(sum(a.state in ("submitting", "queued") for a in info.allocations)),
+            str(sum(a.state == "running" for a in info.allocations)),
+            f"{sum(len(a.nodes) for a in info.allocations if a.state == 'running')}/"
+            f"{info.max_nodes}",
+            str(info.wanted),
+            in_local_time(info.reason),
+        )
+        for info in pools
+    ]
+    left = frozenset({"POOL", "SYSTEM", "STATE", "REASON"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@pool.command("info")
+@service_option
+@json_option
+@parsable_option
+@click.argument("name")
+@example("reshape pool info slurm")
+def pool_info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
+    """Show a pool with its options and allocations."""
+    pools = {chosen.name: chosen for chosen in pools_of(directory)}
+    if name not in pools:
+        raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
+    chosen = pools[name]
+    if as_json:
+        echo_json(chosen)
+        return
+    if not parsable:
+        because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
+        click.echo(f"pool {name} ({chosen.system}) is {chosen.state}{because}")
+        click.echo(format_options(chosen.options))
+        if chosen.arguments:
+            click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
+    heads = ("ALLOCATION", "BATCH-JOB", "STATE", "NODES", "IDLE", "SUBMITTED", "STARTED", "ENDS")
+    rows = [
+        (
+            str(a.number),
+            a.id or "-",
+            a.state,
+            ",".join(a.nodes),
+            str(a.idle),
+            *(format_moment(at) if at else "-" for at in (a.submitted_at, a.started_at, a.ends_at)),
+        )
+        for a in chosen.allocations
+    ]
+    left = frozenset({"BATCH-JOB", "STATE", "NODES"})
+    click.echo(render(Table(heads, rows, left=left), parsable))
+
+
+@pool.command("pause")
+@service_option
+@click.option(
+    "--reason", default="", help="Reason, which `reshape pool list`, `queue` and `explain` show."
+)
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool pause slurm")
+def pause_pool(directory: Path, reason: str, names: tuple[str, ...]) -> None:
+    """Pause pools: until they are resumed, they submit nothing and only give nodes back."""
+    for name in names:
+        ask(directory, m.ChangeMachine(change=m.PausePool(name, reason)))
+        click.echo(f"pool {name} is paused")
+
+
+@pool.command("resume")
+@service_option
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool resume slurm")
+def resume_pool(directory: Path, names: tuple[str, ...]) -> None:
+    """Resume pools: they submit again immediately, also after failures."""
+    for name in names:
+        ask(directory, m.ChangeMachine(change=m.ResumePool(name)))
+        click.echo(f"pool {name} is resumed")
+
+
+@pool.command("remove")
+@service_option
+@click.option("--now", "at_once", is_flag=True, help="End the jobs on the nodes of the pool.")
+@click.argument("names", nargs=-1, required=True, metavar="POOL...")
+@example("reshape pool remove slurm")
+def remove_pool(directory: Path, at_once: bool, names: tuple[str, ...]) -> None:
+    """Remove pools: queued allocations are cancelled, and nodes are given back.
+
+    The nodes drain first: resizable jobs contract off them, others run to their end there.
+    """
+    for name in names:
+        ask(directory, m.ChangeMachine(change=m.RemovePool(name, at_once)))
+        click.echo(f"pool {name} is being removed")
+
+
+def pools_of(directory: Path) -> list[m.PoolInfo]:
+    """Return the pools of a service."""
+    answer = expect(m.PoolList, ask(directory, m.ListMachine(part="pools")))
+    return answer.pools
+
+
+def paused_sentences(directory: Path) -> list[str]:
+    """Say which pools do not submit, and why."""
+    return [
+        f"pool {pool.name} is {pool.state}: {in_local_time(pool.reason)}"
+        for pool in pools_of(directory)
+        if pool.state != "active"
+    ]
+
+
+def format_options(options: Mapping[str, bool | float]) -> str:
+    """Write the options of a pool, times in the notation of Slurm."""
+    return ", ".join(
+        f"{key.removesuffix('_s').replace('_', ' ')} {_format(key, value)}"
+        for key, value in options.items()
+    )
+
+
+def _format(key: str, value: bool | float) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return format_time(value) if key.endswith("_s") else f"{value:g}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import click
-import msgspec
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
@@ -13,6 +12,7 @@ from scheduler.client.api.asking import ask
 from scheduler.client.options import (
     LATER_MOMENT,
     WALLTIME,
+    echo_json,
     json_option,
     parsable_option,
     service_option,
@@ -111,7 +111,7 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
     """List the reservations that have not ended."""
     answer = _all(directory)
     if as_json:
-        click.echo(_json(answer.reservations))
+        echo_json(answer.reservations)
         return
     heads = ("NAME", "STATE", "START", "END", "DURATION", "PROCS", "NODES", "USERS", "JOBS")
     rows = [
@@ -170,14 +170,10 @@ def _names(text: str | None) -> list[str]:
     return [name.strip() for name in (text or "").split(",") if name.strip()]
 
 
-def _json(reservations: list[m.ReservationInfo]) -> str:
-    return msgspec.json.format(msgspec.json.encode(reservations), indent=2).decode()
-
-
 def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
     """Print reservations, one value on a line."""
     if as_json:
-        click.echo(_json(reservations))
+        echo_json(reservations)
         return
     for reservation in reservations:
         lines = {
