@@ -14,7 +14,7 @@ from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_type_hint
 import click
 
 from reshape import topology
-from reshape.cli.options import WholeRange, completed
+from reshape.cli.options import WholeRange, completed, refuse_empty
 from reshape.speedup import FORMS as MODELS
 from scheduler.client.options import LATER_MOMENT, PRIORITY, TIME_LIMIT, TOPOLOGY, resource_amounts
 from scheduler.client.submission import OUTPUT
@@ -374,6 +374,13 @@ def per_process_option(command: _Command) -> _Command:
 def job_options(command: _Command) -> _Command:
     """Add the options that describe a job."""
     return _processors(_added(command, JobOptions))
+
+
+@refuse_empty
+@click.command(add_help_option=False)
+@job_options
+def option_reader(**_fields: Any) -> None:
+    """Read the options of a job where there is no command: of lines of scripts, and keywords."""
 
 
 def submission_options(command: _Command) -> _Command:

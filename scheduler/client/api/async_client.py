@@ -7,6 +7,7 @@ connection, so that any number of jobs can be awaited at a time.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Sequence
 from pathlib import Path
 from time import monotonic
@@ -17,7 +18,7 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.messages import Failure, MessageBase
 from scheduler.client.api import keywords, operations
 from scheduler.client.api.client import WATCH_S, read_output, service_of
-from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
+from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest
 from scheduler.client.job_options import Changes, JobOptions
 from scheduler.client.submission import check_places
 from scheduler.forecasts.answers import JobForecast, Quote
@@ -228,11 +229,13 @@ class AsyncJobHandle:
 
     async def watch(self) -> AsyncIterator[m.Story]:
         """Yield what happens to the job and why, from its submission to its end."""
-        watched = Watched(self._client.service, self._one)
+        delivered: Counter[str] = Counter()
         while True:
-            for line in await self._run(watched.look()):
+            look = operations.watch(self._client.service, self._one, delivered)
+            lines, has_ended = await self._run(look)
+            for line in lines:
                 yield line
-            if watched.has_ended:
+            if has_ended:
                 return
             await asyncio.sleep(WATCH_S)
 

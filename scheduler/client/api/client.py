@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import os
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,7 +19,7 @@ from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from reshape.wire.messages import MessageBase
 from scheduler.client.api import keywords, operations
-from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest, Watched
+from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest
 from scheduler.client.job_options import Changes, JobOptions
 from scheduler.client.submission import check_places
 from scheduler.forecasts.answers import JobForecast, Quote
@@ -292,10 +293,12 @@ class JobHandle:
 
     def watch(self) -> Iterator[m.Story]:
         """Yield what happens to the job and why, from its submission to its end."""
-        watched = Watched(self._client.service, self._one)
+        delivered: Counter[str] = Counter()
         while True:
-            yield from self._run(watched.look())
-            if watched.has_ended:
+            look = operations.watch(self._client.service, self._one, delivered)
+            lines, has_ended = self._run(look)
+            yield from lines
+            if has_ended:
                 return
             time.sleep(WATCH_S)
 

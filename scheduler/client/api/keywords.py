@@ -12,27 +12,18 @@ from typing import Any, get_type_hints
 
 import click
 
-from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.job_options import Changes, JobOptions, job_options
+from scheduler.client.job_options import Changes, JobOptions, option_reader
 from scheduler.client.options import WALLTIME
 from scheduler.client.scripts.script_file import options_of, read_script, script_submission
 from scheduler.client.submission import prepare
 from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 
-
-@refuse_empty
-@click.command(add_help_option=False)
-@job_options
-def _options(**_fields: Any) -> None:
-    """Name the options of a job."""
-
-
 #: Parameters by keyword.
 _PARAMETERS = {
     {"walltime_s": "walltime"}.get(str(option.name), str(option.name)): option
-    for option in _options.params
+    for option in option_reader.params
 }
 
 

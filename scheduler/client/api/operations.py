@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
@@ -258,40 +258,33 @@ def with_expected_starts(jobs: list[m.JobInfo]) -> Operation[list[m.JobInfo]]:
     ]
 
 
-class Watched:
-    """The story of a job so far, of which a watch has given a part.
+def watch(
+    service: Path, job: int, delivered: Counter[str]
+) -> Operation[tuple[list[m.Story], bool]]:
+    """Request what has happened to a job since the last look; nothing while the service is away.
 
     Parameters
     ----------
     service : directory of the service, or an access file.
+    delivered : texts of the story that earlier looks have returned; this one adds its own.
 
-    Attributes
-    ----------
-    has_ended : whether the job has ended, so that nothing follows.
+    Returns
+    -------
+    new lines of the story, of which one may have an earlier time than those before; and whether the
+    job has ended, so that nothing follows.
     """
-
-    def __init__(self, service: Path, job: int) -> None:
-        self._service, self._job = service, job
-        self._given: Counter[str] = Counter()
-        self.has_ended = False
-
-    def look(self) -> Operation[list[m.Story]]:
-        """Return what is new; nothing while the service is away."""
-        try:
-            listing = yield from list_jobs(self._job)
-            told = yield from ask(m.Explain(job=self._job), m.Explanation)
-        except ServiceUnavailable:
-            if not is_access_file(self._service):
-                endpoint_of(self._service)  # raises if the service has ended
-            return []
-        self.has_ended = listing.jobs[0].ended_at is not None
-        return list(self._new(told.lines[: len(told.lines) - told.present]))
-
-    def _new(self, lines: list[m.Story]) -> Iterator[m.Story]:
-        """Lines that were not given; one may come between others, with an earlier time."""
-        seen: Counter[str] = Counter()
-        for line in lines:
-            seen[line.text] += 1
-            if seen[line.text] > self._given[line.text]:
-                self._given[line.text] += 1
-                yield line
+    try:
+        listing = yield from list_jobs(job)
+        told = yield from ask(m.Explain(job=job), m.Explanation)
+    except ServiceUnavailable:
+        if not is_access_file(service):
+            endpoint_of(service)  # raises if the service has ended
+        return [], False
+    lines: list[m.Story] = []
+    seen: Counter[str] = Counter()
+    for line in told.lines[: len(told.lines) - told.present]:
+        seen[line.text] += 1
+        if seen[line.text] > delivered[line.text]:
+            delivered[line.text] += 1
+            lines.append(line)
+    return lines, listing.jobs[0].ended_at is not None

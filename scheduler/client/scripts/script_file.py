@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 import click
 
-from reshape.cli.options import refuse_empty
 from reshape.errors import ReshapeError
 from reshape.key_values import whole_number
 from reshape.times import parse_duration
-from scheduler.client.job_options import job_options
+from scheduler.client.job_options import option_reader
 from scheduler.client.options import is_given
 from scheduler.client.scripts.slurm_manual import SBATCH
 from scheduler.client.submission import prepare
@@ -156,13 +155,6 @@ _OF_RESIZABLE = {
 }
 
 
-@refuse_empty
-@click.command(add_help_option=False)
-@job_options
-def _line(**_fields: Any) -> None:
-    """Read the options of the lines of a script."""
-
-
 def script_submission(
     script: JobScript, arguments: Sequence[str], fields: dict[str, Any]
 ) -> Submission:
@@ -210,7 +202,7 @@ def fields_of(words: Sequence[str], where: str) -> dict[str, Any]:
     ReshapeError : an option is unknown, or a value is wrong.
     """
     try:
-        with _line.make_context(where, [*words]) as context:
+        with option_reader.make_context(where, [*words]) as context:
             return {name: v for name, v in context.params.items() if is_given(context, name)}
     except click.ClickException as error:
         raise ReshapeError(f"{where}: {error.format_message()}") from None
