@@ -23,8 +23,7 @@ import numpy as np
 from rich.console import Console
 
 from reshape.topology import Topology
-from scheduler.client.demo.command import RunProgress, run_workload
-from scheduler.client.demo.picture import Panel, draw, save
+from scheduler.client.demo.command import RunProgress, run_workload, write_page
 from scheduler.client.demo.report import failures, measure
 from scheduler.client.demo.workload import DemoJob
 
@@ -85,7 +84,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     processors, jobs = options.processors, workload(options.processors, quick=options.quick)
-    rows, panels, failed = [], [], []
+    rows, failed = [], []
     for name in options.scenarios:
         case = CASES[name]
         submitted = [job if case.minima else job._replace(min_processors=None) for job in jobs]
@@ -107,12 +106,8 @@ def main() -> None:
                 "verified": its.jobs_verified,
             }
         )
-        title = f"{name}: mean turnaround {its.mean_turnaround_s:.1f} s"
-        begin = min(job.submitted_at for job in done)
-        panels.append(Panel(title, done, processors, begin))
-    kinds = {number: job.kind for number, job in enumerate(jobs, 1)}
     title = f"{JOBS} computing programs on {processors} processors"
-    pictures = save(draw(panels, kinds, title), options.out, "gain")
+    page = write_page(options.out, options.scenarios, title)
     if options.json:
         print(json.dumps(rows, indent=2))
     else:
@@ -120,7 +115,7 @@ def main() -> None:
         print(" ".join(f"{name:>{width}}" for name in rows[0]))
         for row in rows:
             print(" ".join(f"{value!s:>{width}}" for value in row.values()))
-        print(", ".join(map(str, pictures)))
+        print(page)
     print("\n".join(failed), file=sys.stderr)
     sys.exit(1 if failed else 0)
 

@@ -6,7 +6,7 @@ one, which drains. A rigid MPI program runs on several hosts. Then one host is k
 host runs a job; the job of that host goes back to the queue and restarts from its last checkpoint
 on what is left. Every program verifies its own result.
 
-With --picture the jobs are drawn on the processors of each host.
+With --report a page shows the jobs on the processors of each host.
 
 The last line of the output is JSON: jobs, verified, hosts_used, moved_between_hosts, restarted,
 lost. The exit code is 0 if all jobs are verified, 1 if not, 77 if such hosts cannot be made here.
@@ -27,9 +27,7 @@ from hosts import NoHosts
 
 from reshape.topology import Topology
 from scheduler.client.columns import sizes_text
-from scheduler.client.demo.picture import Panel, draw
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import encode
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
 
@@ -188,23 +186,10 @@ def table(jobs: list[m.JobInfo], names: Sequence[str] = NAMES) -> str:
     return render(Table(heads, rows, left=frozenset({"NAME", "STATE", "HOSTS"})), False)
 
 
-def picture(jobs: list[m.JobInfo], form: str) -> bytes:
-    """Draw a Gantt chart whose rows are grouped by host, as "png" or "svg"."""
-    hosts = {
-        f"n{number}": ProcSet.span((number - 1) * PROCESSORS, PROCESSORS)
-        for number in range(1, HOSTS + 1)
-    }
-    begin = min(job.submitted_at for job in jobs)
-    panel = Panel("jobs on three hosts", jobs, HOSTS * PROCESSORS, begin, hosts)
-    title = "Jobs over hosts: one drains, one is killed"
-    return encode(draw([panel], {job.job: job.name for job in jobs}, title), form)
-
-
 def main(words: list[str] | None = None) -> int:
     """Run the demonstration; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0] if __doc__ else None)
     parser.add_argument("--length", type=float, default=1.0, help="factor of iterations (1)")
-    parser.add_argument("--picture", type=Path, help="draw the jobs to this file, .png or .svg")
     parser.add_argument("--report", type=Path, help="write a page that shows the jobs to this file")
     options = parser.parse_args(words)
     with tempfile.TemporaryDirectory(prefix="reshape-cluster-") as folder:
@@ -219,8 +204,6 @@ def main(words: list[str] | None = None) -> int:
             print(f"the demonstration cannot run here: {reason}", file=sys.stderr)
             return CANNOT_RUN
     found = summary(jobs)
-    if options.picture is not None:
-        options.picture.write_bytes(picture(jobs, options.picture.suffix[1:]))
     if options.report is not None:
         print(f"Open in a browser: {options.report}")
     print(f"\n{table(jobs)}\n\n{json.dumps(found)}")

@@ -24,7 +24,6 @@ from rich.console import Console
 from sites_results import (
     SiteRun,
     SitesResults,
-    draw_sites,
     measure_sites,
     metrics_table,
     sites_table,
@@ -33,8 +32,7 @@ from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs
-from scheduler.client.demo.command import LONGEST_S, LOOK_S, embedded_service
-from scheduler.client.demo.picture import save
+from scheduler.client.demo.command import LONGEST_S, LOOK_S, embedded_service, write_page
 from scheduler.client.demo.report import as_json, failures, write_json
 from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
@@ -71,7 +69,8 @@ def running_sites(sites: Sequence[DemoSite], scenario: str, folder: Path) -> Ite
 
     Parameters
     ----------
-    folder : folder for sites.yaml and for the journals, NAME.db, that are copied to it at the end.
+    folder : folder for sites.yaml, and for the journals, NAME/journal.db, that are copied to it at
+        the end.
 
     Yields
     ------
@@ -81,13 +80,17 @@ def running_sites(sites: Sequence[DemoSite], scenario: str, folder: Path) -> Ite
     ------
     ReshapeError : a service cannot be started.
     """
+    for site in sites:
+        (folder / site.name).mkdir(exist_ok=True)
     with contextlib.ExitStack() as services:
         fields = [
             {
                 "name": site.name,
                 "directory": str(
                     services.enter_context(
-                        embedded_service(site.processors, scenario, folder / f"{site.name}.db")
+                        embedded_service(
+                            site.processors, scenario, folder / site.name / "journal.db"
+                        )
                     )
                 ),
                 "cpu_factor": site.cpu_factor,
@@ -216,9 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             folder = options.out / metric
             run = run_by_metric(metric, workload, sites, options.scenario, folder)
             its = measure_sites(run, sites)
-            chart = draw_sites(run, its, workload, sites)
-            pictures = [str(path) for path in save(chart, options.out, f"gantt-{metric}")]
-            results.metrics[metric] = msgspec.structs.replace(its, pictures=pictures)
+            title = f"Sites by the metric {metric}"
+            page = write_page(folder, [site.name for site in sites], title)
+            results.metrics[metric] = msgspec.structs.replace(its, page=str(page))
             failed += failures(metric, run.jobs)
     path = write_json(results, options.out)
     if options.json:
@@ -227,7 +230,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         console = Console()
         console.print(sites_table(sites))
         console.print(metrics_table(results.metrics, [site.name for site in sites]))
-        print(*(name for its in results.metrics.values() for name in its.pictures), path, sep=", ")
+        print(*(its.page for its in results.metrics.values()), path, sep=", ")
     for text in failed:
         print(text, file=sys.stderr)
     return 1 if failed else 0

@@ -1,4 +1,4 @@
-"""Results of the demonstration of sites: metrics of each run, their table, and the pictures."""
+"""Results of the demonstration of sites: metrics of each run, and their table."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
-from matplotlib.figure import Figure
 from rich.table import Table
-from sites_workload import KINDS, DemoSite, SiteDemoJob
+from sites_workload import DemoSite
 
-from scheduler.client.demo.picture import Panel, draw
-from scheduler.client.demo.report import allocation_spans, measure, new_table
+from scheduler.client.demo.report import measure, new_table
+from scheduler.client.stats_command import stats_of
 from scheduler.protocol.messages import JobInfo
 
 
@@ -49,7 +48,7 @@ class SitesRunMetrics(msgspec.Struct, frozen=True):
         did.
     makespan_s : time from the first submission to the last end.
     cost : processors times seconds times the cost of a processor for a second, of all jobs.
-    pictures : paths of the pictures.
+    page : path of the page that shows all sites.
     """
 
     jobs: int
@@ -60,7 +59,7 @@ class SitesRunMetrics(msgspec.Struct, frozen=True):
     mean_slowdown: float | None
     makespan_s: float
     cost: float
-    pictures: list[str] = []
+    page: str = ""
 
 
 class SitesResults(msgspec.Struct, frozen=True):
@@ -80,6 +79,8 @@ def measure_sites(run: SiteRun, sites: Sequence[DemoSite]) -> SitesRunMetrics:
     ValueError : there are no jobs, or a job has not ended.
     """
     all_sites = measure(run.jobs, sum(site.processors for site in sites))
+    begin = min(job.submitted_at for job in run.jobs)
+    end = begin + all_sites.makespan_s
     slowdowns = [found for job in run.jobs if (found := _slowdown(job)) is not None]
     return SitesRunMetrics(
         jobs=all_sites.jobs,
@@ -90,10 +91,11 @@ def measure_sites(run: SiteRun, sites: Sequence[DemoSite]) -> SitesRunMetrics:
         mean_slowdown=fmean(slowdowns) if slowdowns else None,
         makespan_s=all_sites.makespan_s,
         cost=sum(
-            site.cost_per_unit * len(part.held) * (part.end - part.begin)
+            site.cost_per_unit
+            * all_sites.makespan_s
+            * site.processors
+            * stats_of(run.at(site.name), begin, end, site.processors).utilization
             for site in sites
-            for job in run.at(site.name)
-            for part in allocation_spans(job)
         ),
     )
 
@@ -141,31 +143,3 @@ def metrics_table(metrics: Mapping[str, SitesRunMetrics], names: Sequence[str]) 
             f"{its.jobs_verified} of {its.jobs}",
         )
     return table
-
-
-def draw_sites(
-    run: SiteRun,
-    its: SitesRunMetrics,
-    workload: Sequence[SiteDemoJob],
-    sites: Sequence[DemoSite],
-) -> Figure:
-    """Draw the Gantt charts of all sites of a run, one below the other."""
-    begin = min(job.submitted_at for job in run.jobs)
-    panels = []
-    for site in sites:
-        text = (
-            f"{site.name}: {site.processors} processors, CPU factor {site.cpu_factor:g}, cost"
-            f" {site.cost_per_unit:g} per processor-second; jobs: {its.jobs_by_site[site.name]}"
-        )
-        panels.append(Panel(text, run.at(site.name), site.processors, begin))
-    kinds = {  # in the order of the legend
-        number: job.kind
-        for kind in KINDS
-        for number, job in enumerate(workload, 1)
-        if job.kind == kind
-    }
-    title = (
-        f"{its.jobs} MPI jobs by the metric {run.metric}: mean wait {its.mean_wait_s:.1f} s,"
-        f" makespan {its.makespan_s:.0f} s, cost {its.cost:.0f}"
-    )
-    return draw(panels, kinds, title)

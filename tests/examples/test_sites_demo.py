@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from demo_processes import check_pictures, demo_results, of_the_demo, wait_for_programs
+from demo_processes import demo_results, of_the_demo, wait_for_programs
 from paths import EXAMPLES
 from process_words import words_of
 from waiting import LIMIT_S
@@ -51,8 +51,8 @@ def test_the_demo_sends_one_workload_by_each_metric(
         texts = [path.read_text() for path in (out / metric).glob("job-*.out")]
         assert len(texts) == 5
         assert all("verified" in text for text in texts)
-        assert all((out / metric / f"{name}.db").is_file() for name in "ABC")
-        check_pictures(its["pictures"])
+        assert all((out / metric / name / "journal.db").is_file() for name in "ABC")
+        assert f"<title>Sites by the metric {metric}</title>" in Path(its["page"]).read_text()
     assert of_the_demo(temporary) == []
     assert os.listdir(temporary) == []
     assert not (tmp_path / "home" / ".reshape").exists(), "no record among those of the user"

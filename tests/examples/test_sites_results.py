@@ -1,16 +1,15 @@
-"""Sites, workload, metrics and picture of the demo of several sites, without services."""
+"""Sites, workload and metrics of the demo of several sites, without services."""
 
 from __future__ import annotations
 
 import pytest
 import sites_demo
 from job_infos import T, ended
-from sites_results import SiteRun, draw_sites, measure_sites
+from sites_results import SiteRun, measure_sites
 from sites_workload import (
     KINDS,
     MOST_SITES,
     DemoSite,
-    SiteDemoJob,
     demo_sites,
     sites_workload,
 )
@@ -26,11 +25,6 @@ RUN = SiteRun(
         ended(3, 2, 4, 6, allocation=[(T + 4, "2-3"), (T + 6, "")], facts={}),
     ],
 )
-WORKLOAD = [
-    SiteDemoJob(0.0, "long", 2, 12, 0.5),
-    SiteDemoJob(1.0, "short", 2, 4, 0.5),
-    SiteDemoJob(2.0, "short", 2, 4, 0.5),
-]
 
 
 def test_metrics_of_three_jobs_on_two_of_three_sites() -> None:
@@ -48,20 +42,6 @@ def test_jobs_that_never_started_have_no_slowdown() -> None:
     run = SiteRun("work", ["A"], [ended(1, 0, None, 6, state="CANCELLED")])
     its = measure_sites(run, SITES)
     assert (its.mean_slowdown, its.cost, its.jobs_verified) == (None, 0.0, 0)
-
-
-def test_the_picture_shows_each_job_at_its_site() -> None:
-    figure = draw_sites(RUN, measure_sites(RUN, SITES), WORKLOAD, SITES)
-    charts = figure.axes[::2]
-    titles = [axes.get_title(loc="left") for axes in charts]
-    assert [title[:2] for title in titles] == ["A:", "B:", "C:"]
-    assert [title[-7:] for title in titles] == ["jobs: 2", "jobs: 1", "jobs: 0"]
-    numbers = [[text.get_text() for text in axes.texts] for axes in charts]
-    assert numbers == [["1", "3"], ["2"], []]
-    assert [axes.get_ylim()[1] for axes in charts] == [3.5, 1.5, 0.5]
-    assert [axes.get_xlim()[1] for axes in charts] == pytest.approx([6.06] * 3), "one time axis"
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()][:2] == ["short", "long"]
 
 
 @pytest.mark.parametrize("count", range(2, MOST_SITES + 1))

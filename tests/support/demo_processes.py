@@ -31,13 +31,6 @@ def demo_results(
     return results
 
 
-def check_pictures(paths: list[str]) -> None:
-    """Check that the files are a PNG and an SVG picture."""
-    png, svg = map(Path, paths)
-    assert png.read_bytes().startswith(b"\x89PNG")
-    assert "</svg>" in svg.read_text()
-
-
 def wait_for_programs(temporary: Path) -> None:
     """Wait until a program of the demonstration runs."""
     wait_until(

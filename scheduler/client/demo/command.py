@@ -31,18 +31,16 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.wire.connection import endpoint_of
 from scheduler.client.background import start, stop
 from scheduler.client.columns import running_s, sizes_text
-from scheduler.client.demo.picture import Panel, draw, save
 from scheduler.client.demo.report import (
     Predicted,
     Results,
-    RunMetrics,
     as_json,
     failures,
     measure,
     print_report,
     write_json,
 )
-from scheduler.client.demo.workload import FEWEST_PROCESSORS, JOBS, KINDS, DemoJob, workload
+from scheduler.client.demo.workload import FEWEST_PROCESSORS, JOBS, DemoJob, workload
 from scheduler.client.submission import prepare
 from scheduler.client.web.document import report
 from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
@@ -294,7 +292,7 @@ RESIZABLE = "malleable"
     type=click.Path(file_okay=False, path_type=Path),
     default="reshape-demo",
     show_default=True,
-    help="Directory for pictures, results.json and the output of the jobs.",
+    help="Directory for the page of both runs, results.json and the output of the jobs.",
 )
 @click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
 @example("reshape demo --processors 8 --seed 1 --out demo1")
@@ -329,7 +327,7 @@ def _compare_with_static(
         with RunProgress(console, f"{name} ({its})", processors) as progress:
             runs[name] = run_workload(submitted, processors, its, out / name, progress)
     metrics = {name: measure(done, processors) for name, done in runs.items()}
-    pictures = _draw(job_list, runs, metrics, processors, scenario, seed, out)
+    title = f"Demonstration, static and resizable, seed {seed}"
     results = Results(
         seed=seed,
         processors=processors,
@@ -337,23 +335,16 @@ def _compare_with_static(
         static=metrics["static"],
         resizable=metrics["resizable"],
         predicted={name: _predict(out, name) for name in runs},
-        pictures=[str(path) for path in pictures],
-        report=str(_write_report(list(runs), out, seed)),
+        report=str(write_page(out, list(runs), title)),
     )
     path = write_json(results, out)
     if as_json_:
         click.echo(as_json(results))
     else:
         print_report(console, results, job_list, runs["static"], runs["resizable"])
-        console.print(f"\n{', '.join(results.pictures)}, {path}", highlight=False, soft_wrap=True)
+        console.print(f"\n{path}", highlight=False, soft_wrap=True)
         console.print(f"Open in a browser: {results.report}", highlight=False, soft_wrap=True)
     return [text for name, done in runs.items() for text in failures(name, done)]
-
-
-class _Replayed(msgspec.Struct):
-    """What is of use here in the answer of ``reshape replay --predict``."""
-
-    predicted: Predicted
 
 
 def _predict(out: Path, name: str) -> Predicted:
@@ -372,50 +363,18 @@ def _predict(out: Path, name: str) -> Predicted:
     done = subprocess.run(command, capture_output=True, check=False)
     if not done.stdout:
         raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
-    return msgspec.json.decode(done.stdout, type=_Replayed).predicted
+    return msgspec.convert(msgspec.json.decode(done.stdout)["predicted"], Predicted)
 
 
-def _write_report(names: Sequence[str], out: Path, seed: int) -> Path:
-    """Write a page with both runs and what was decided."""
+def write_page(folder: Path, names: Sequence[str], title: str) -> Path:
+    """Write a page with runs and what was decided; their journals are in folders of their names."""
     runs = []
     for name in names:
-        with reading(out / name) as journal:
+        with reading(folder / name) as journal:
             runs.append(recorded_run(journal, name, stories=ALL_STORIES))
-    path = out / "run.html"
-    path.write_bytes(report(runs, f"Demonstration, static and resizable, seed {seed}"))
+    path = folder / "run.html"
+    path.write_bytes(report(runs, title))
     return path
-
-
-def _draw(
-    jobs: Sequence[DemoJob],
-    runs: dict[str, list[JobInfo]],
-    metrics: dict[str, RunMetrics],
-    processors: int,
-    scenario: str,
-    seed: int,
-    out: Path,
-) -> list[Path]:
-    names = {"static": f"static ({STATIC})", "resizable": f"resizable ({scenario})"}
-    panels = []
-    for run, its in metrics.items():
-        text = (
-            f"{names[run]}: mean turnaround {its.mean_turnaround_s:.1f} s, "
-            f"utilisation {100 * its.utilization:.0f} %, makespan {its.makespan_s:.0f} s"
-        )
-        if its.expansions:
-            text += f", {its.expansions} x expanded, {its.contractions} x contracted"
-        begin = min(job.submitted_at for job in runs[run])
-        panels.append(Panel(text, runs[run], processors, begin))
-    kinds = {
-        info.job: job.kind
-        for kind in KINDS
-        for info, job in zip(runs["static"], jobs, strict=True)
-        if job.kind == kind
-    }
-    title = (
-        f"{len(jobs)} MPI jobs on {processors} processors, the same workload twice (seed {seed})"
-    )
-    return save(draw(panels, kinds, title), out, "gantt")
 
 
 def _terminated(number: int, frame: FrameType | None) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median
-from typing import NamedTuple
 
 import msgspec
 from rich import box
@@ -14,16 +13,8 @@ from rich.table import Table
 
 from scheduler.client.columns import sizes_text
 from scheduler.client.demo.workload import SYNTHETIC, DemoJob
-from scheduler.model.procset import ProcSet
-from scheduler.protocol.messages import JobInfo, ResizeInfo
-
-
-class PauseMs(msgspec.Struct, frozen=True):
-    """Median pauses of the committed resizes, in milliseconds; None if there was none."""
-
-    join: float | None
-    move: float | None
-    resume: float | None
+from scheduler.client.stats_command import stats_of
+from scheduler.protocol.messages import JobInfo
 
 
 class RunMetrics(msgspec.Struct, frozen=True):
@@ -38,7 +29,7 @@ class RunMetrics(msgspec.Struct, frozen=True):
     utilization : allocated processor-seconds / (processors * makespan).
     makespan_s : time from the first submission to the last end.
     expansions, contractions : numbers of committed resizes.
-    resize_pause_ms : median pauses of a job during a resize.
+    resize_pause_ms : phase of a committed resize -> median pause, milliseconds; None without one.
     """
 
     jobs: int
@@ -49,7 +40,7 @@ class RunMetrics(msgspec.Struct, frozen=True):
     makespan_s: float
     expansions: int
     contractions: int
-    resize_pause_ms: PauseMs
+    resize_pause_ms: dict[str, float | None]
 
 
 class Predicted(msgspec.Struct, frozen=True):
@@ -58,14 +49,6 @@ class Predicted(msgspec.Struct, frozen=True):
     mean_turnaround_s: float
     mean_wait_s: float
     makespan_s: float
-
-
-class AllocationSpan(NamedTuple):
-    """Processors that a job held from `begin` to `end` (Unix seconds)."""
-
-    begin: float
-    end: float
-    held: ProcSet
 
 
 def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
@@ -82,44 +65,24 @@ def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
         (job.started_at if job.started_at is not None else _ended_at(job)) - job.submitted_at
         for job in jobs
     ]
-    makespan_s = max(map(_ended_at, jobs)) - min(job.submitted_at for job in jobs)
-    held = sum(
-        len(part.held) * (part.end - part.begin) for job in jobs for part in allocation_spans(job)
-    )
-    done = [resize for job in jobs for resize in job.resizes if is_committed(resize)]
+    begin, end = min(job.submitted_at for job in jobs), max(map(_ended_at, jobs))
+    statistics = stats_of(jobs, begin, end, processors)
+    done = [resize for job in jobs for resize in job.resizes if resize.outcome == "done"]
     return RunMetrics(
         jobs=len(jobs),
         jobs_verified=sum(is_verified(job) for job in jobs),
         mean_turnaround_s=fmean(turnarounds),
         mean_wait_s=fmean(waits),
-        utilization=held / (processors * makespan_s) if makespan_s > 0 else 0.0,
-        makespan_s=makespan_s,
-        expansions=sum(resize.new > resize.old for resize in done),
-        contractions=sum(resize.new < resize.old for resize in done),
-        resize_pause_ms=PauseMs(
-            join=_median_ms(resize.join_s for resize in done),
-            move=_median_ms(resize.move_s for resize in done),
-            resume=_median_ms(resize.resume_s for resize in done),
-        ),
+        utilization=statistics.utilization,
+        makespan_s=end - begin,
+        expansions=statistics.resizes.get("expand done", 0),
+        contractions=statistics.resizes.get("contract done", 0),
+        resize_pause_ms={
+            "join": _median_ms(resize.join_s for resize in done),
+            "move": _median_ms(resize.move_s for resize in done),
+            "resume": _median_ms(resize.resume_s for resize in done),
+        },
     )
-
-
-def allocation_spans(job: JobInfo) -> list[AllocationSpan]:
-    """Return the allocations of a job over time; intervals without processors are omitted."""
-    if not job.allocation:
-        return []
-    last = job.ended_at if job.ended_at is not None else job.allocation[-1][0]
-    ends = [at for at, _ in job.allocation[1:]] + [last]
-    return [
-        AllocationSpan(begin, end, ProcSet.parse(text))
-        for (begin, text), end in zip(job.allocation, ends, strict=True)
-        if text and end > begin
-    ]
-
-
-def is_committed(resize: ResizeInfo) -> bool:
-    """Whether a resize was committed."""
-    return resize.outcome == "done"
 
 
 def is_verified(job: JobInfo) -> bool:
@@ -154,7 +117,6 @@ class Results(msgspec.Struct, frozen=True):
     Parameters
     ----------
     predicted : run -> what the simulator predicts for it.
-    pictures : paths of the pictures.
     report : path of the page that shows both runs.
     """
 
@@ -164,8 +126,7 @@ class Results(msgspec.Struct, frozen=True):
     static: RunMetrics
     resizable: RunMetrics
     predicted: dict[str, Predicted]
-    pictures: list[str]
-    report: str = ""
+    report: str
 
 
 def job_table(
@@ -234,8 +195,8 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
     )
     table.add_row("expansions", str(static.expansions), str(resizable.expansions))
     table.add_row("contractions", str(static.contractions), str(resizable.contractions))
-    for phase in ("join", "move", "resume"):
-        pauses = [getattr(run.resize_pause_ms, phase) for run in (static, resizable)]
+    for phase in static.resize_pause_ms:
+        pauses = [run.resize_pause_ms[phase] for run in (static, resizable)]
         texts = ["-" if pause is None else f"{pause:.1f} ms" for pause in pauses]
         table.add_row(f"median pause of a resize: {phase}", *texts)
     return table

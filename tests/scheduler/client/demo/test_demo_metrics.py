@@ -1,28 +1,14 @@
-"""Metrics, report and picture of the demo for small hand-made jobs."""
+"""Metrics and report of the demo for small hand-made jobs."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 from job_infos import T, ended
 
-from scheduler.client.demo.picture import (
-    Panel,
-    connected_areas,
-    draw,
-    job_colours,
-    outline,
-    save,
-    starting_spans,
-    waiting_spans,
-)
 from scheduler.client.demo.report import (
-    PauseMs,
     Predicted,
     Results,
     RunMetrics,
-    allocation_spans,
     failures,
     is_verified,
     measure,
@@ -65,15 +51,17 @@ def test_metrics_of_two_jobs() -> None:
         makespan_s=12.0,
         expansions=1,
         contractions=1,
-        resize_pause_ms=PauseMs(
-            join=pytest.approx(20.0), move=pytest.approx(300.0), resume=pytest.approx(2.0)
-        ),
+        resize_pause_ms={
+            "join": pytest.approx(20.0),
+            "move": pytest.approx(300.0),
+            "resume": pytest.approx(2.0),
+        },
     )
 
 
 def test_a_run_without_resizes_has_no_pause() -> None:
     found = measure([ended(1, 0, 1, 3)], processors=2)
-    assert found.resize_pause_ms == PauseMs(None, None, None)
+    assert found.resize_pause_ms == {"join": None, "move": None, "resume": None}
     assert found.utilization == pytest.approx(2 / 3)
 
 
@@ -109,56 +97,6 @@ def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
     assert "cannot be read: No such file" in text
 
 
-def test_starting_processes_are_allocated_before_they_compute() -> None:
-    assert [(s.begin - T, s.end - T, str(s.held)) for s in starting_spans(GROWN)] == [(4, 5, "2-3")]
-
-
-def test_a_job_waits_before_its_start_and_after_a_requeue() -> None:
-    assert waiting_spans(GROWN) == [(T, T + 2)]
-    allocation = [(T + 1, "0-1"), (T + 3, ""), (T + 6, "2-3"), (T + 9, "")]
-    requeued = ended(2, 0, 6, 9, allocation=allocation, requeues=1)
-    assert waiting_spans(requeued) == [(T, T + 1), (T + 3, T + 6)]
-    assert waiting_spans(ended(3, 0, None, 6, state="CANCELLED")) == [(T, T + 6)]
-    cancelled = ended(4, 0, 1, 6, allocation=allocation[:2], state="CANCELLED")
-    assert waiting_spans(cancelled) == [(T, T + 1), (T + 3, T + 6)]
-
-
-def test_the_outline_has_no_inner_lines() -> None:
-    lines = {tuple(map(tuple, line)) for line in outline(allocation_spans(GROWN))}
-    assert ((T + 4, 1.5), (T + 4, 3.5)) in lines, "the step up"
-    assert ((T + 8, -0.5), (T + 8, 1.5)) in lines, "the step down"
-    assert ((T + 2, -0.5), (T + 2, 1.5)) in lines, "the start"
-    assert ((T + 10, 1.5), (T + 10, 3.5)) in lines, "the end"
-    assert sum(a[0] == b[0] for a, b in lines) == 4, "no other upright line"
-
-
-def test_connected_areas_extend_over_time() -> None:
-    up, down = (0.0, -0.5, 2.0, 2.0), (2.0, 0.5, 2.0, 3.0)
-    apart, later = (0.0, 5.5, 4.0, 2.0), (9.0, -0.5, 1.0, 2.0)
-    found = connected_areas([up, apart, down, later])
-    assert sorted(map(sorted, found)) == sorted([[up, down], [apart], [later]])
-
-
-def test_all_jobs_have_different_colours() -> None:
-    kinds = dict(enumerate(["LU", "rigid", "LU", "Jacobi", "LU"], 1))
-    assert len(set(job_colours(kinds).values())) == 5
-
-
-def test_the_picture_shows_every_job_of_both_runs(tmp_path) -> None:
-    other = ended(2, 4, 4, 12, allocation=[(T + 4, "5-7"), (T + 12, "")])
-    panels = [Panel("one", [GROWN, other], 8, T), Panel("two", [other], 8, T + 4)]
-    png, svg = save(draw(panels, {1: "LU", 2: "rigid"}, "both"), tmp_path, "gantt")
-    assert png.read_bytes().startswith(b"\x89PNG")
-    words = re.findall(r"<!-- (.*?) -->", svg.read_text())
-    assert {"both", "one", "two", "LU", "rigid", "processor", "waiting"} <= set(words)
-    assert draw(panels, {1: "LU", 2: "rigid"}, "").axes[0].get_xlim()[1] == pytest.approx(12.12)
-    numbers = [
-        [text.get_text() for text in axes.texts]
-        for axes in draw(panels, {1: "LU", 2: "rigid"}, "both").axes
-    ]
-    assert numbers == [["1", "2"], [], ["2"], []]
-
-
 @pytest.mark.parametrize("processors", [4, 5, 8, 12, 16, 33])
 @pytest.mark.parametrize("seed", [0, 1, 7])
 def test_the_workload_is_mixed_fits_and_is_reproducible(processors: int, seed: int) -> None:
@@ -178,12 +116,12 @@ def test_the_workload_is_mixed_fits_and_is_reproducible(processors: int, seed: i
 
 
 def test_three_sentences_tell_what_a_comparison_shows() -> None:
-    pauses = PauseMs(None, None, None)
+    pauses = {"join": None, "move": None, "resume": None}
     static = RunMetrics(2, 2, 20.0, 10.0, 0.5, 60.0, 0, 0, pauses)
     resizable = RunMetrics(2, 1, 15.0, 1.0, 0.75, 50.0, 4, 3, pauses)
     predicted = {"static": Predicted(10.0, 2.0, 50.0), "resizable": Predicted(8.0, 0.5, 40.0)}
     waits, turnaround, results = takeaways(
-        Results(0, 8, "malleable", static, resizable, predicted, [])
+        Results(0, 8, "malleable", static, resizable, predicted, "run.html")
     )
     assert "10.0 s for the processors that it requests, and 1.0 s under malleable" in waits
     assert "15.0 s instead of 20.0 s (-25 %; the simulator predicted -20 %)" in turnaround
