@@ -126,26 +126,6 @@ class StepSession:
         return self._client
 
 
-class Cancellation:
-    """Whether a signal, or the end of the reader of the output, has cancelled the step.
-
-    The first signal cancels it; the second one ends this process without waiting for its end. Other
-    signals that the job gets reach the step through the service.
-    """
-
-    def __init__(self) -> None:
-        self.is_wanted = False
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, self._on_signal)
-        for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
-            signal.signal(number, signal.SIG_IGN)
-
-    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if self.is_wanted:
-            sys.exit(128 + number)
-        self.is_wanted = True
-
-
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "-n",
@@ -238,20 +218,36 @@ def run_as_step(
 
 
 def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutput]) -> int:
-    """Run a step, and return its exit code."""
-    cancellation = Cancellation()
+    """Run a step, and return its exit code.
+
+    The first signal, or the end of the reader of the output, cancels the step; the second signal
+    ends this process without waiting for the end of the step. Other signals that the job gets reach
+    the step through the service.
+    """
     session = StepSession(script, secrets.token_hex(16))
+    is_cancelled = False
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        nonlocal is_cancelled
+        if is_cancelled:
+            sys.exit(128 + number)
+        is_cancelled = True
 
     def look() -> None:
+        nonlocal is_cancelled
         try:
             for output in outputs:
                 output.copy()
         except BrokenPipeError:
-            cancellation.is_wanted = True
+            is_cancelled = True
 
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, on_signal)
+    for number in (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)
     try:
         step = session.start(submission)
-        ended = session.wait(step.job, look, lambda: cancellation.is_wanted)
+        ended = session.wait(step.job, look, lambda: is_cancelled)
     finally:
         session.close()
     look()

@@ -66,8 +66,7 @@ class StepOutput:
         if self._spool is None:
             return
         while part := os.read(self._spool, 1 << 16):
-            while part:
-                part = part[os.write(self._descriptor, part) :]
+            _write(self._descriptor, part)
 
     def close(self) -> None:
         """Remove the file that was followed; what follows this process writes behind the output."""
