@@ -15,8 +15,7 @@ from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.times import utc_moment
 from scheduler.client.api import operations
-from scheduler.client.api.asking import list_jobs
-from scheduler.client.api.client import Client
+from scheduler.client.api.asking import list_jobs, run
 from scheduler.client.job_options import request_options
 from scheduler.client.options import WALLTIME, echo_json, json_option, service_option
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
@@ -34,8 +33,7 @@ def expected_starts(directory: Path, horizon_s: float | None = None) -> Starts:
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the forecast takes too long.
     """
-    with Client(directory) as client:
-        return client.run(operations.expected_starts(horizon_s))
+    return run(directory, operations.expected_starts(horizon_s))
 
 
 def quote_of(
@@ -70,8 +68,7 @@ def quote_of(
         seed=seed,
         arrivals=arrivals,
     )
-    with Client(directory) as client:
-        return client.run(operations.forecast(message, Quote, timeout))
+    return run(directory, operations.forecast(message, Quote, timeout))
 
 
 def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
@@ -85,8 +82,7 @@ def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
     if not _is_queued(directory, job):
         return None
     try:
-        with Client(directory) as client:
-            return client.run(operations.forecast(m.RequestForecast(of=job), Waiting))
+        return run(directory, operations.forecast(m.RequestForecast(of=job), Waiting))
     except ReshapeError:
         if _is_queued(directory, job):
             raise

@@ -127,12 +127,7 @@ def check_outputs(submission: Submission) -> None:
 
 
 def _check_output(path: Path) -> None:
-    """Check that a file can be written.
-
-    Raises
-    ------
-    ReshapeError : its directory does not exist, it is not a regular file, or not writable.
-    """
+    """Check that a file can be written, or created in its directory."""
     folder = path.parent
     if not folder.is_dir():
         raise ReshapeError(f"the output's directory {folder} does not exist: create it first")

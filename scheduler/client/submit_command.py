@@ -188,12 +188,7 @@ def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json:
 def _submit_file(
     directory: Path, file: TextIO, excluded: Mapping[str, object], waits: bool, as_json: bool
 ) -> None:
-    """Submit the lines of a file, and wait for the ends of the jobs if asked to.
-
-    Parameters
-    ----------
-    excluded : what a submission of a file cannot have, by name.
-    """
+    """Submit the lines of a file, with nothing of `excluded`, and wait for the jobs if asked to."""
     for name, value in excluded.items():
         if value:
             raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
@@ -409,14 +404,7 @@ def _lines(file: TextIO) -> Iterator[tuple[str, str]]:
 
 
 def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> list[int]:
-    """Submit all jobs, after the service has checked all of them; return their numbers.
-
-    Raises
-    ------
-    ServiceUnavailable : there is no service, or it ends meanwhile; the message tells which lines
-        were submitted.
-    ReshapeError : the service refuses lines; the message tells which ones and why.
-    """
+    """Submit all jobs, after the service has checked all of them; return their numbers."""
     checks = (m.CheckSubmission(submission=submission) for submission in submissions.values())
     faults = [
         f"{where}: {in_local_time(answer.message)}"

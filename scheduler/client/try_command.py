@@ -156,12 +156,7 @@ def _run(run: TrialRun, steps: Sequence[Step], how: str) -> TrialResults:
 
 
 def _points(run: TrialRun) -> list[int]:
-    """Resize points of a run without resizes.
-
-    Raises
-    ------
-    MistakeError : there is none.
-    """
+    """Resize points of a run without resizes, of which there has to be one."""
     if not run.points:
         raise MistakeError(
             "mistake: the program has no resize point: it needs the block 'with "
@@ -171,12 +166,7 @@ def _points(run: TrialRun) -> list[int]:
 
 
 def _allows(run: TrialRun) -> Callable[[int], bool]:
-    """Which sizes the program can have.
-
-    Raises
-    ------
-    ReshapeError : the size at the start is none of them.
-    """
+    """Which sizes the program can have; the one at the start has to be one of them."""
     topology, start = run.topology, run.program.size
     try:
         if topology is not None:
@@ -193,12 +183,7 @@ def _killed(plain: TrialRun) -> Sequence[Kill]:
 
 
 def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
-    """Return the steps if the program can have these sizes at these resize points.
-
-    Raises
-    ------
-    ReshapeError : it cannot.
-    """
+    """Return the steps if the program can have these sizes at these resize points."""
     points, allows = _points(plain), _allows(plain)
     for step in steps:
         if step.at not in points:

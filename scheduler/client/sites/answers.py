@@ -150,12 +150,7 @@ def at_once(
 
 
 def _answers(site: Site, submission: m.Submission, deadline_s: float) -> SiteAnswers:
-    """Ask one site.
-
-    Raises
-    ------
-    ReshapeError : the site is away, it refuses the job, or its forecast takes too long.
-    """
+    """Ask one site, or raise what keeps it from taking the job."""
     sent = at_site(submission, site)
     _check_limits(site, sent)
     info = service_info(site.service, deadline_s)

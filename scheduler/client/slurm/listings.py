@@ -201,12 +201,7 @@ def _names_of(job: JobInfo) -> set[str]:
 
 
 def _moment(text: str | None) -> float | None:
-    """Read a moment; None: it is now, or there is none.
-
-    Raises
-    ------
-    ReshapeError : it is none.
-    """
+    """Read a moment; None: it is now, or there is none."""
     if text is None or text == "now":
         return None
     try:
@@ -345,12 +340,7 @@ def sinfo(words: Sequence[str]) -> None:
 
 
 def _chosen_nodes(nodes: Sequence[NodeInfo], given: Mapping[str, str]) -> list[NodeInfo]:
-    """Choose nodes by the options nodes, states, dead and responding of sinfo.
-
-    Raises
-    ------
-    ReshapeError : Slurm has no such state.
-    """
+    """Choose nodes by the options nodes, states, dead and responding of sinfo."""
     names = {*hosts(given["nodes"])} if "nodes" in given else None
     words = given.get("states", "all").lower().split(",")
     for word in words:

@@ -127,12 +127,7 @@ def _with_queue(service: Client, fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def _environment(text: str | None) -> dict[str, Any]:
-    """Return the environment that a value of ``--export`` asks for, unless it is all of this one.
-
-    Raises
-    ------
-    ReshapeError : the value cannot be read.
-    """
+    """Return the environment that ``--export`` asks for, unless it is all of this one."""
     try:
         lexer = shlex.shlex(text or "ALL", posix=True)
         lexer.whitespace, lexer.whitespace_split, lexer.commenters = ",", True, ""

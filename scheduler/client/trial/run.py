@@ -356,12 +356,7 @@ def _place(frames: Iterable[StackFrame]) -> str:
 
 
 def _copy(source: Path, target: Path, scratch: Path) -> None:
-    """Copy the files and links of a directory; hidden files and the scratch folder are left out.
-
-    Raises
-    ------
-    ReshapeError : it is too large.
-    """
+    """Copy the files and links of a directory, without hidden files and the scratch folder."""
     nbytes = 0
     for name, folders, files in os.walk(source):
         folders[:] = [
