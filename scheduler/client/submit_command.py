@@ -44,8 +44,8 @@ from scheduler.client.scripts.script_file import (
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
 from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
+from scheduler.model.arrays import JobName
 from scheduler.model.intervals import joined
-from scheduler.model.requests.job_name import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S

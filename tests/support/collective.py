@@ -196,12 +196,12 @@ def run_world(
     root: Path, size: int, environment: dict[str, str], folder: str, tests: Sequence[str]
 ) -> tuple[int, str]:
     """Exit code and output of mpiexec; its processes have ended on return."""
-    from driver import LibraryMemory
+    from driver import remove_library_memory
 
     from reshape.mpi import clean_environment, mpiexec_path
 
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    memory = LibraryMemory()
+    began = time.time()
     process = subprocess.Popen(
         [
             *(str(mpiexec_path()), "-n", str(size), sys.executable, "-m", "pytest", "--with-mpi"),
@@ -225,7 +225,7 @@ def run_world(
     finally:
         end(process)
         if process.returncode != 0:
-            memory.clean()
+            remove_library_memory(began)
     return process.returncode, output
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,17 +14,17 @@ import psutil
 
 from reshape.files.job_folder import POSITIONS_FILE
 from reshape.mpi import clean_environment, mpiexec_path
-from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, LibraryMemory, TrialDriver
+from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, TrialDriver, remove_library_memory
 from scheduler.protocol import messages as m
 
-__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "LibraryMemory", "processes", "run"]
+__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "processes", "remove_library_memory", "run"]
 
 TIMEOUT_S = PATIENCE_S
 
 
 def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program under mpiexec, without a service."""
-    memory = LibraryMemory()
+    began = time.time()
     process = subprocess.Popen(
         [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
         env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
@@ -37,7 +38,7 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
     except subprocess.TimeoutExpired:
         process.terminate()
         out, err = process.communicate()
-    memory.clean()
+    remove_library_memory(began)
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 

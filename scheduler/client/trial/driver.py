@@ -35,15 +35,9 @@ _POLL_MS = 20  # the ends of processes are seen as fast
 _ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
 
 
-class LibraryMemory:
-    """Shared memory of the MPI library, which remains when processes are killed."""
-
-    def __init__(self) -> None:
-        self._began = time.time()
-
-    def clean(self) -> None:
-        """Remove the files that were created since then and that no process uses any more."""
-        remove_files(changed_between(self._began, time.time()))
+def remove_library_memory(since: float) -> None:
+    """Remove shared memory that processes of MPI have left since a time (Unix seconds)."""
+    remove_files(changed_between(since, time.time()))
 
 
 class MistakeError(ReshapeError):
@@ -57,7 +51,7 @@ class Group:
         self.number, self.size, self.process, self.out = number, size, process, out
         self.peer = b""  # socket identity of its rank 0, once it is ready
         self.was_killed = False
-        self.memory = LibraryMemory()
+        self.began = time.time()
 
     @property
     def text(self) -> str:
@@ -144,7 +138,7 @@ class TrialDriver:
         for group in self.groups.values():
             self.kill(group)
         for group in self.groups.values():
-            group.memory.clean()
+            remove_library_memory(group.began)
         self.end_service()
         self._context.term()
         for folder in self.folders:
