@@ -27,8 +27,7 @@ from typing import Any
 
 from rich.console import Console
 
-from scheduler.client.demo.command import RunProgress, run_workload
-from scheduler.client.demo.workload import workload
+from scheduler.client.demo.workload import run_workload, shown_progress, workload
 from scheduler.policies.registry import known
 
 WANTED = ("easy", "fcfs-pr", "pba-pr", "max-b-pr", "malleable")
@@ -42,7 +41,7 @@ def live(scenario: str, jobs: int, seed: int, folder: Path) -> None:
     if (folder / "journal.db").is_file():
         return
     drawn = workload(PROCESSORS, seed, jobs, computing=False)
-    with RunProgress(Console(stderr=True), scenario, PROCESSORS) as progress:
+    with shown_progress(Console(stderr=True), scenario, PROCESSORS) as progress:
         run_workload(drawn, PROCESSORS, scenario, folder, progress)
 
 

@@ -23,9 +23,8 @@ import numpy as np
 from rich.console import Console
 
 from reshape.topology import Topology
-from scheduler.client.demo.command import RunProgress, run_workload, write_page
-from scheduler.client.demo.report import failures, measure
-from scheduler.client.demo.workload import DemoJob
+from scheduler.client.demo.command import failures, measure, write_page
+from scheduler.client.demo.workload import DemoJob, run_workload, shown_progress
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")
 JOBS, SEED = 14, 0
@@ -88,7 +87,7 @@ def main() -> None:
     for name in options.scenarios:
         case = CASES[name]
         submitted = [job if case.minima else job._replace(min_processors=None) for job in jobs]
-        with RunProgress(Console(stderr=True), name, processors) as progress:
+        with shown_progress(Console(stderr=True), name, processors) as progress:
             done = run_workload(
                 submitted, processors, case.scenario, options.out / name, progress, case.fields
             )

@@ -32,8 +32,8 @@ from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_
 
 from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs
-from scheduler.client.demo.command import LONGEST_S, LOOK_S, embedded_service, write_page
-from scheduler.client.demo.report import as_json, failures, write_json
+from scheduler.client.demo.command import as_json, failures, write_json, write_page
+from scheduler.client.demo.workload import LONGEST_S, LOOK_S, embedded_service
 from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import (

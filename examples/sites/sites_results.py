@@ -10,7 +10,7 @@ import msgspec
 from rich.table import Table
 from sites_workload import DemoSite
 
-from scheduler.client.demo.report import measure, new_table
+from scheduler.client.demo.command import measure, new_table
 from scheduler.client.stats_command import stats_of
 from scheduler.protocol.messages import JobInfo
 

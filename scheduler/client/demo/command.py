@@ -1,265 +1,329 @@
 """``reshape demo``: run one workload in several ways, and compare the runs.
 
-Each run has a temporary service, which is always ended with all its processes. The progress is a
-live table on a terminal, otherwise one line every few seconds.
+The metrics of the runs are compared as tables and as JSON, and a page shows both runs.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import FrameType, TracebackType
+from statistics import fmean, median
+from types import FrameType
 
 import click
 import msgspec
-import psutil
-from rich.console import Console, Group
-from rich.live import Live
+from rich import box
+from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError, ReshapeError
-from reshape.wire.connection import endpoint_of
-from scheduler.client.background import start, stop
-from scheduler.client.columns import running_s, sizes_text
-from scheduler.client.demo.report import (
-    Predicted,
-    Results,
-    as_json,
-    failures,
-    measure,
-    print_report,
-    write_json,
+from scheduler.client.columns import sizes_text
+from scheduler.client.demo.workload import (
+    FEWEST_PROCESSORS,
+    JOBS,
+    SYNTHETIC,
+    DemoJob,
+    run_workload,
+    shown_progress,
+    workload,
 )
-from scheduler.client.demo.workload import FEWEST_PROCESSORS, JOBS, DemoJob, workload
-from scheduler.client.submission import prepare
+from scheduler.client.stats_command import stats_of
 from scheduler.client.web.document import report
 from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
-from scheduler.model.procset import ProcSet
-from scheduler.node.directory import ServiceDirectory
 from scheduler.policies.scenarios import scenario as find_scenario
-from scheduler.protocol.client import ServiceConnection, expect
-from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
-
-PLAIN_EVERY_S = 5.0
+from scheduler.protocol.messages import JobInfo
 
 
-class RunProgress:
-    """Display the progress of a run; a context manager.
+class RunMetrics(msgspec.Struct, frozen=True):
+    """Metrics of one run.
 
     Parameters
     ----------
-    console : console to write to.
-    title : name of the run.
-    processors : number of processors of the machine.
+    jobs : number of jobs.
+    jobs_verified : number of jobs that verified their own result.
+    mean_turnaround_s : mean time from submission to end.
+    mean_wait_s : mean time from submission to start.
+    utilization : allocated processor-seconds / (processors * makespan).
+    makespan_s : time from the first submission to the last end.
+    expansions, contractions : numbers of committed resizes.
+    resize_pause_ms : phase of a committed resize -> median pause, milliseconds; None without one.
     """
 
-    def __init__(self, console: Console, title: str, processors: int) -> None:
-        self._console, self._title, self._processors = console, title, processors
-        self._next = 0.0
-        self._live = (
-            Live(console=console, transient=True, auto_refresh=False)
-            if console.is_terminal
-            else None
-        )
-
-    def __enter__(self) -> RunProgress:
-        """Start the live display."""
-        if self._live is not None:
-            self._live.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Remove the live display."""
-        if self._live is not None:
-            self._live.stop()
-
-    def __call__(self, passed: float, listing: JobListing, coming: int) -> None:
-        """Show the current state.
-
-        Parameters
-        ----------
-        passed : seconds since the start of the run.
-        listing : all jobs submitted so far.
-        coming : number of jobs still to submit.
-        """
-        jobs = listing.jobs
-        running = [job for job in jobs if job.started_at is not None and job.ended_at is None]
-        ended = sum(job.ended_at is not None for job in jobs)
-        waiting = len(jobs) - len(running) - ended
-        busy = sum(len(ProcSet.parse(job.processors)) for job in running)
-        line = (
-            f"{self._title}  {passed:5.1f} s  {busy}/{self._processors} processors busy  "
-            f"{len(running)} running, {waiting} waiting, {coming} to submit, {ended} ended"
-        )
-        if self._live is not None:
-            table = _table(running, listing.now, self._processors)
-            self._live.update(Group(Text(line, style="bold"), table), refresh=True)
-        elif passed >= self._next:
-            self._next = passed + PLAIN_EVERY_S
-            sizes = "  ".join(f"{job.job}:{job.size}@{job.iteration}" for job in running)
-            self._console.print(f"{line}  {sizes}".rstrip(), highlight=False, soft_wrap=True)
+    jobs: int
+    jobs_verified: int
+    mean_turnaround_s: float
+    mean_wait_s: float
+    utilization: float
+    makespan_s: float
+    expansions: int
+    contractions: int
+    resize_pause_ms: dict[str, float | None]
 
 
-def _table(running: list[JobInfo], now: float, processors: int) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("JOB", "NAME", "ST", "TIME", "ITERATION", "SIZES"):
-        table.add_column(
-            heading, justify="right" if heading in ("JOB", "TIME", "ITERATION") else "left"
-        )
-    table.add_column("PROCESSORS", min_width=processors)
-    for job in running:
-        held = ProcSet.parse(job.processors)
-        table.add_row(
-            str(job.job),
-            job.name,
-            job.code,
-            f"{running_s(job, now):.0f} s",
-            str(job.iteration),
-            sizes_text(job),
-            "".join("█" if number in held else "·" for number in range(processors)),
-        )
-    return table
+class Predicted(msgspec.Struct, frozen=True):
+    """Metrics of one run as the simulator predicts them, seconds."""
+
+    mean_turnaround_s: float
+    mean_wait_s: float
+    makespan_s: float
 
 
-LOOK_S = 0.25
-#: Time limit of a run in seconds; the default workload takes about a minute.
-LONGEST_S = 600.0
-
-#: Called with the seconds since the start, all jobs, and the number of jobs still to submit.
-OnProgress = Callable[[float, JobListing, int], None]
-
-
-def run_workload(
-    workload: Sequence[DemoJob],
-    processors: int,
-    scenario: str,
-    folder: Path,
-    on_progress: OnProgress,
-    fields: Sequence[str] = (),
-) -> list[JobInfo]:
-    """Run a workload until all jobs have ended.
-
-    Parameters
-    ----------
-    fields : of the scenario, as in ``--set``.
-    folder : working directory of the jobs; the journal is copied to it for `reshape replay`.
-    on_progress : called several times a second.
-
-    Returns
-    -------
-    all jobs, in the order of their submission.
+def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
+    """Compute the metrics of a run whose jobs have all ended.
 
     Raises
     ------
-    ReshapeError : the folder cannot be created, the service cannot be started or is lost, or the
-        run exceeds its time limit.
+    ValueError : there are no jobs, or a job has not ended.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
-    with (
-        embedded_service(processors, scenario, folder / "journal.db", fields) as directory,
-        ServiceConnection(endpoint_of(directory)) as client,
-    ):
-        return _submit_and_wait(client, workload, folder, on_progress)
+    if not jobs:
+        raise ValueError("a run without jobs has no metrics")
+    turnarounds = [_ended_at(job) - job.submitted_at for job in jobs]
+    waits = [
+        (job.started_at if job.started_at is not None else _ended_at(job)) - job.submitted_at
+        for job in jobs
+    ]
+    begin, end = min(job.submitted_at for job in jobs), max(map(_ended_at, jobs))
+    statistics = stats_of(jobs, begin, end, processors)
+    done = [resize for job in jobs for resize in job.resizes if resize.outcome == "done"]
+    return RunMetrics(
+        jobs=len(jobs),
+        jobs_verified=sum(is_verified(job) for job in jobs),
+        mean_turnaround_s=fmean(turnarounds),
+        mean_wait_s=fmean(waits),
+        utilization=statistics.utilization,
+        makespan_s=end - begin,
+        expansions=statistics.resizes.get("expand done", 0),
+        contractions=statistics.resizes.get("contract done", 0),
+        resize_pause_ms={
+            "join": _median_ms(resize.join_s for resize in done),
+            "move": _median_ms(resize.move_s for resize in done),
+            "resume": _median_ms(resize.resume_s for resize in done),
+        },
+    )
 
 
-@contextlib.contextmanager
-def embedded_service(
-    processors: int, scenario: str, journal: Path, fields: Sequence[str] = ()
-) -> Iterator[Path]:
-    """Run a service in a temporary directory, and end it with all its jobs in any case.
+def is_verified(job: JobInfo) -> bool:
+    """Whether a job completed and verified its own result."""
+    return job.state == "COMPLETED" and job.facts.get("verified") is True
+
+
+def _ended_at(job: JobInfo) -> float:
+    if job.ended_at is None:
+        raise ValueError(f"job {job.job} has not ended ({job.state})")
+    return job.ended_at
+
+
+def _median_ms(seconds: Iterator[float]) -> float | None:
+    values = list(seconds)
+    return 1000 * median(values) if values else None
+
+
+TAIL = 15
+LIMITS = (
+    "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
+    " They cannot become faster if there are more processors than cores. The synthetic applications"
+    " sleep according to a speedup model; the comparison of times relies on them. The simulator"
+    " knows the models of the synthetic applications. For the others it takes the iteration times"
+    " that the run had; how long starts and resizes take is measured in both runs."
+)
+
+
+class Results(msgspec.Struct, frozen=True):
+    """Results of a demo, as written to results.json.
 
     Parameters
     ----------
-    journal : file to which the journal is copied at the end.
-    fields : of the scenario, as in ``--set``.
+    predicted : run -> what the simulator predicts for it.
+    report : path of the page that shows both runs.
     """
-    directory = Path(tempfile.mkdtemp(prefix="reshape-demo-"))
-    process: subprocess.Popen[bytes] | None = None
-    options = ["--processors", str(processors), "--scenario", scenario, "--verify"]
-    options += [word for field in fields for word in ("--set", field)]
-    try:
-        process = start(directory, options)
-        yield directory
-    finally:
-        try:
-            with contextlib.suppress(ReshapeError):
-                stop(directory, kill=True)
-        finally:
-            _kill_remaining(directory, process)
-            with contextlib.suppress(FileNotFoundError):  # the service had no journal yet
-                shutil.copyfile(ServiceDirectory(directory).journal, journal)
-            shutil.rmtree(directory, ignore_errors=True)
+
+    seed: int
+    processors: int
+    scenario: str
+    static: RunMetrics
+    resizable: RunMetrics
+    predicted: dict[str, Predicted]
+    report: str
 
 
-def _submit_and_wait(
-    client: ServiceConnection, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
-) -> list[JobInfo]:
-    began = time.monotonic()
-    coming = list(workload)
-    while True:
-        passed = time.monotonic() - began
-        while coming and coming[0].at_s <= passed:
-            _submit(client, coming.pop(0), folder)
-        answer = expect(JobListing, client.request(ListJobs(ended=True), timeout=30.0))
-        on_progress(passed, answer, len(coming))
-        if not coming and all(job.ended_at is not None for job in answer.jobs):
-            return answer.jobs
-        if passed > LONGEST_S:
-            late = ", ".join(str(job.job) for job in answer.jobs if job.ended_at is None)
-            raise ReshapeError(f"jobs {late} have not ended within {LONGEST_S:.0f} s")
-        next_at = coming[0].at_s if coming else passed + LOOK_S
-        time.sleep(max(0.0, min(LOOK_S, next_at - (time.monotonic() - began))))
+def job_table(
+    workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
+) -> Table:
+    """Table of all jobs with both runs side by side; times in seconds."""
+    table = new_table("Jobs (seconds)")
+    table.add_column("\njob", justify="right")
+    table.add_column("\nkind", no_wrap=True)
+    table.add_column("\nasks", no_wrap=True)
+    for run in ("static", "resized"):
+        for heading in (f"{run}\nwait", "\nrun", "turn-\naround"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("\nsizes", overflow="fold")
+    for asked, *both in zip(workload, static, resizable, strict=True):
+        bounds = f" ({asked.min_processors}-{asked.max_processors})" if asked.max_processors else ""
+        times = [f"{seconds:.1f}" for job in both for seconds in _times(job)]
+        name = str(both[0].job)
+        table.add_row(name, asked.kind, f"{asked.processors}{bounds}", *times, sizes_text(both[1]))
+    return table
 
 
-def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
-    submission = prepare(
-        job.argv,
-        job.processors,
-        walltime_s=job.walltime_s,
-        min_processors=job.min_processors,
-        max_processors=job.max_processors,
-        topology=job.topology,
-        output="job-%{JOB_ID}.out",
-        environment=os.environ,
-        cwd=folder.absolute(),
+def new_table(title: str) -> Table:
+    """Create a table without columns that fits a terminal of 80 columns."""
+    return Table(
+        title=title,
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
     )
-    expect(Submitted, client.request(Submit(submission=submission), timeout=30.0))
 
 
-def _kill_remaining(directory: Path, process: subprocess.Popen[bytes] | None) -> None:
-    """Kill the service and the agents of this directory that still run.
+def _times(job: JobInfo) -> tuple[float, float, float]:
+    """Wait, run time and turnaround of an ended job, in seconds."""
+    assert job.ended_at is not None
+    started = job.started_at if job.started_at is not None else job.ended_at
+    return started - job.submitted_at, job.ended_at - started, job.ended_at - job.submitted_at
 
-    The programs that an agent started die with it.
+
+def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
+    """Table of the metrics of both runs side by side.
+
+    Parameters
+    ----------
+    waiting : mean turnaround of the synthetic jobs in the static and in the resizable run.
     """
-    left = [process.pid] if process is not None and process.poll() is None else []
-    for other in psutil.process_iter(["cmdline"]):
-        words = other.info["cmdline"] or []
-        if "--dir" in words and str(directory) in words:
-            left.append(other.pid)
-    for pid in left:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            psutil.Process(pid).kill()
-    if process is not None:
-        process.wait()
+    static, resizable = results.static, results.resizable
+    table = new_table("Summary")
+    table.add_column("")
+    for heading in ("static", "resizable", "change"):
+        table.add_column(heading, justify="right")
+    for label, before, after in (
+        ("mean turnaround", static.mean_turnaround_s, resizable.mean_turnaround_s),
+        ("  of the synthetic jobs", *waiting),
+        ("mean wait", static.mean_wait_s, resizable.mean_wait_s),
+        ("makespan", static.makespan_s, resizable.makespan_s),
+    ):
+        change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
+        table.add_row(label, f"{before:.1f} s", f"{after:.1f} s", change)
+    used = static.utilization, resizable.utilization
+    change = f"{100 * (used[1] - used[0]):+.1f} points"
+    table.add_row("utilisation", *(f"{100 * part:.1f} %" for part in used), change)
+    table.add_row(
+        "jobs verified", *(f"{run.jobs_verified} of {run.jobs}" for run in (static, resizable))
+    )
+    table.add_row("expansions", str(static.expansions), str(resizable.expansions))
+    table.add_row("contractions", str(static.contractions), str(resizable.contractions))
+    for phase in static.resize_pause_ms:
+        pauses = [run.resize_pause_ms[phase] for run in (static, resizable)]
+        texts = ["-" if pause is None else f"{pause:.1f} ms" for pause in pauses]
+        table.add_row(f"median pause of a resize: {phase}", *texts)
+    return table
+
+
+def prediction_table(results: Results) -> Table:
+    """Table of what the simulator predicts for both runs, beside what came."""
+    table = new_table("Predicted by the simulator, and measured (seconds)")
+    table.add_column("")
+    for run in ("static", "resizable"):
+        for heading in (f"{run}\npredicted", "\nmeasured"):
+            table.add_column(heading, justify="right", no_wrap=True)
+    came = {"static": results.static, "resizable": results.resizable}
+    for label, name in (
+        ("mean turnaround", "mean_turnaround_s"),
+        ("mean wait", "mean_wait_s"),
+        ("makespan", "makespan_s"),
+    ):
+        cells = [
+            f"{getattr(values, name):.1f}"
+            for run in ("static", "resizable")
+            for values in (results.predicted[run], came[run])
+        ]
+        table.add_row(label, *cells)
+    return table
+
+
+def takeaways(results: Results) -> list[str]:
+    """Three sentences about a comparison, with its numbers."""
+    static, resizable, predicted = results.static, results.resizable, results.predicted
+    foreseen = _change_pct(
+        predicted["static"].mean_turnaround_s, predicted["resizable"].mean_turnaround_s
+    )
+    came = _change_pct(static.mean_turnaround_s, resizable.mean_turnaround_s)
+    used = [f"{100 * run.utilization:.0f} %" for run in (static, resizable)]
+    verified = static.jobs_verified + resizable.jobs_verified
+    resizes = resizable.expansions + resizable.contractions
+    return [
+        f"A job waited {static.mean_wait_s:.1f} s for the processors that it requests, and"
+        f" {resizable.mean_wait_s:.1f} s under {results.scenario}, where it starts on fewer if it"
+        " states a minimum, and expands later.",
+        f"From submission to end a job took {resizable.mean_turnaround_s:.1f} s instead of"
+        f" {static.mean_turnaround_s:.1f} s ({came:+.0f} %; the simulator predicted"
+        f" {foreseen:+.0f} %), and jobs held {used[1]} of the machine instead of {used[0]}.",
+        f"The {resizes} resizes on the way changed no result: {verified} of"
+        f" {static.jobs + resizable.jobs} runs of programs verified theirs.",
+    ]
+
+
+def _change_pct(before: float, after: float) -> float:
+    return 100 * (after / before - 1) if before else 0.0
+
+
+def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
+    """List the jobs of a run that failed or are not verified, with the end of their output."""
+    texts = []
+    for job in jobs:
+        if is_verified(job):
+            continue
+        how = "is not verified" if job.state == "COMPLETED" else f"ended as {job.state}"
+        code = f"exit code {job.exit_code}:{job.signal}"
+        why = f", {job.reason}" if job.reason else ""
+        texts.append(
+            f"{name} run: job {job.job} ({' '.join(job.argv)}) {how} ({code}{why})\n"
+            f"  {job.output}:\n{_tail(Path(job.output))}"
+        )
+    return texts
+
+
+def _tail(path: Path) -> str:
+    try:
+        lines = path.read_text(errors="replace").splitlines()[-TAIL:]
+    except OSError as error:
+        return f"    cannot be read: {error.strerror}"
+    return "\n".join(f"    {line}" for line in lines) or "    (empty)"
+
+
+def write_json(results: msgspec.Struct, folder: Path) -> Path:
+    """Write results.json."""
+    path = folder / "results.json"
+    path.write_text(as_json(results) + "\n")
+    return path
+
+
+def as_json(results: msgspec.Struct) -> str:
+    """Encode the results as JSON."""
+    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode()
+
+
+def print_report(
+    console: Console,
+    results: Results,
+    workload: Sequence[DemoJob],
+    static: Sequence[JobInfo],
+    resizable: Sequence[JobInfo],
+) -> None:
+    """Print the tables, a note on what they show, and what a reader takes away."""
+    console.print(job_table(workload, static, resizable))
+    waiting = [i for i, job in enumerate(workload) if job.kind in SYNTHETIC]
+    means = [fmean(_times(run[i])[2] for i in waiting) for run in (static, resizable)]
+    console.print(summary_table(results, (means[0], means[1])))
+    console.print(prediction_table(results))
+    console.print(LIMITS, highlight=False)
+    for number, text in enumerate(takeaways(results), 1):
+        console.print(f"{number}. {text}", highlight=False)
 
 
 STATIC = "easy"
@@ -324,7 +388,7 @@ def _compare_with_static(
     runs: dict[str, list[JobInfo]] = {}
     fixed = [job.static for job in job_list]
     for name, its, submitted in (("static", STATIC, fixed), ("resizable", scenario, job_list)):
-        with RunProgress(console, f"{name} ({its})", processors) as progress:
+        with shown_progress(console, f"{name} ({its})", processors) as progress:
             runs[name] = run_workload(submitted, processors, its, out / name, progress)
     metrics = {name: measure(done, processors) for name, done in runs.items()}
     title = f"Demonstration, static and resizable, seed {seed}"

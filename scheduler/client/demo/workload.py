@@ -1,18 +1,42 @@
-"""Workload of the demo: rigid and resizable MPI programs with random arrivals, fixed by a seed.
+"""Workload of the demo, and its run: rigid and resizable MPI programs with random arrivals.
 
 If there are more virtual processors than cores, programs that compute cannot gain from more
 processes. The computing applications are therefore small; they show that resizing works. Most jobs
 are synthetic: they sleep according to a speedup model, and the comparison of times relies on them.
+
+Each run has a temporary service, which is always ended with all its processes. The progress is a
+live table on a terminal, otherwise one line every few seconds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import os
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import psutil
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
 
+from reshape.errors import ReshapeError
 from reshape.topology import Topology
+from reshape.wire.connection import endpoint_of
+from scheduler.client.background import start, stop
+from scheduler.client.columns import running_s, sizes_text
+from scheduler.client.submission import prepare
+from scheduler.model.procset import ProcSet
+from scheduler.node.directory import ServiceDirectory
+from scheduler.protocol.client import ServiceConnection, expect
+from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
 
 JOBS = 12
 KINDS = ("synthetic", "rigid", "LU", "Jacobi")
@@ -179,3 +203,189 @@ def _program(name: str, **options: float | str) -> list[str]:
 #: Used in turn, so that every workload contains jobs of all kinds.
 _CYCLE: tuple[Make, ...] = (_long, _lu, _short, _rigid, _short, _jacobi, _short)
 _COMPUTING = (_lu, _jacobi)
+
+
+PLAIN_EVERY_S = 5.0
+
+
+#: Called with the seconds since the start, all jobs, and the number of jobs still to submit.
+OnProgress = Callable[[float, JobListing, int], None]
+
+
+@contextlib.contextmanager
+def shown_progress(console: Console, title: str, processors: int) -> Iterator[OnProgress]:
+    """Display the progress of a run; yield the function that shows the present state.
+
+    Parameters
+    ----------
+    console : console to write to.
+    title : name of the run.
+    processors : number of processors of the machine.
+    """
+    next_at = 0.0
+
+    def show(passed: float, listing: JobListing, coming: int) -> None:
+        nonlocal next_at
+        jobs = listing.jobs
+        running = [job for job in jobs if job.started_at is not None and job.ended_at is None]
+        ended = sum(job.ended_at is not None for job in jobs)
+        waiting = len(jobs) - len(running) - ended
+        busy = sum(len(ProcSet.parse(job.processors)) for job in running)
+        line = (
+            f"{title}  {passed:5.1f} s  {busy}/{processors} processors busy  "
+            f"{len(running)} running, {waiting} waiting, {coming} to submit, {ended} ended"
+        )
+        if console.is_terminal:
+            table = _table(running, listing.now, processors)
+            live.update(Group(Text(line, style="bold"), table), refresh=True)
+        elif passed >= next_at:
+            next_at = passed + PLAIN_EVERY_S
+            sizes = "  ".join(f"{job.job}:{job.size}@{job.iteration}" for job in running)
+            console.print(f"{line}  {sizes}".rstrip(), highlight=False, soft_wrap=True)
+
+    live = Live(console=console, transient=True, auto_refresh=False)
+    with live if console.is_terminal else contextlib.nullcontext():
+        yield show
+
+
+def _table(running: list[JobInfo], now: float, processors: int) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("JOB", "NAME", "ST", "TIME", "ITERATION", "SIZES"):
+        table.add_column(
+            heading, justify="right" if heading in ("JOB", "TIME", "ITERATION") else "left"
+        )
+    table.add_column("PROCESSORS", min_width=processors)
+    for job in running:
+        held = ProcSet.parse(job.processors)
+        table.add_row(
+            str(job.job),
+            job.name,
+            job.code,
+            f"{running_s(job, now):.0f} s",
+            str(job.iteration),
+            sizes_text(job),
+            "".join("█" if number in held else "·" for number in range(processors)),
+        )
+    return table
+
+
+LOOK_S = 0.25
+#: Time limit of a run in seconds; the default workload takes about a minute.
+LONGEST_S = 600.0
+
+
+def run_workload(
+    workload: Sequence[DemoJob],
+    processors: int,
+    scenario: str,
+    folder: Path,
+    on_progress: OnProgress,
+    fields: Sequence[str] = (),
+) -> list[JobInfo]:
+    """Run a workload until all jobs have ended.
+
+    Parameters
+    ----------
+    fields : of the scenario, as in ``--set``.
+    folder : working directory of the jobs; the journal is copied to it for `reshape replay`.
+    on_progress : called several times a second.
+
+    Returns
+    -------
+    all jobs, in the order of their submission.
+
+    Raises
+    ------
+    ReshapeError : the folder cannot be created, the service cannot be started or is lost, or the
+        run exceeds its time limit.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
+    with (
+        embedded_service(processors, scenario, folder / "journal.db", fields) as directory,
+        ServiceConnection(endpoint_of(directory)) as client,
+    ):
+        return _submit_and_wait(client, workload, folder, on_progress)
+
+
+@contextlib.contextmanager
+def embedded_service(
+    processors: int, scenario: str, journal: Path, fields: Sequence[str] = ()
+) -> Iterator[Path]:
+    """Run a service in a temporary directory, and end it with all its jobs in any case.
+
+    Parameters
+    ----------
+    journal : file to which the journal is copied at the end.
+    fields : of the scenario, as in ``--set``.
+    """
+    directory = Path(tempfile.mkdtemp(prefix="reshape-demo-"))
+    process: subprocess.Popen[bytes] | None = None
+    options = ["--processors", str(processors), "--scenario", scenario, "--verify"]
+    options += [word for field in fields for word in ("--set", field)]
+    try:
+        process = start(directory, options)
+        yield directory
+    finally:
+        try:
+            with contextlib.suppress(ReshapeError):
+                stop(directory, kill=True)
+        finally:
+            _kill_remaining(directory, process)
+            with contextlib.suppress(FileNotFoundError):  # the service had no journal yet
+                shutil.copyfile(ServiceDirectory(directory).journal, journal)
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def _submit_and_wait(
+    client: ServiceConnection, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
+) -> list[JobInfo]:
+    began = time.monotonic()
+    coming = list(workload)
+    while True:
+        passed = time.monotonic() - began
+        while coming and coming[0].at_s <= passed:
+            _submit(client, coming.pop(0), folder)
+        answer = expect(JobListing, client.request(ListJobs(ended=True), timeout=30.0))
+        on_progress(passed, answer, len(coming))
+        if not coming and all(job.ended_at is not None for job in answer.jobs):
+            return answer.jobs
+        if passed > LONGEST_S:
+            late = ", ".join(str(job.job) for job in answer.jobs if job.ended_at is None)
+            raise ReshapeError(f"jobs {late} have not ended within {LONGEST_S:.0f} s")
+        next_at = coming[0].at_s if coming else passed + LOOK_S
+        time.sleep(max(0.0, min(LOOK_S, next_at - (time.monotonic() - began))))
+
+
+def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
+    submission = prepare(
+        job.argv,
+        job.processors,
+        walltime_s=job.walltime_s,
+        min_processors=job.min_processors,
+        max_processors=job.max_processors,
+        topology=job.topology,
+        output="job-%{JOB_ID}.out",
+        environment=os.environ,
+        cwd=folder.absolute(),
+    )
+    expect(Submitted, client.request(Submit(submission=submission), timeout=30.0))
+
+
+def _kill_remaining(directory: Path, process: subprocess.Popen[bytes] | None) -> None:
+    """Kill the service and the agents of this directory that still run.
+
+    The programs that an agent started die with it.
+    """
+    left = [process.pid] if process is not None and process.poll() is None else []
+    for other in psutil.process_iter(["cmdline"]):
+        words = other.info["cmdline"] or []
+        if "--dir" in words and str(directory) in words:
+            left.append(other.pid)
+    for pid in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            psutil.Process(pid).kill()
+    if process is not None:
+        process.wait()

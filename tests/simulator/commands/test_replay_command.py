@@ -17,8 +17,7 @@ from click.testing import CliRunner, Result
 from reshape.__main__ import main
 from reshape.speedup import Prio
 from reshape.topology import Topology
-from scheduler.client.demo.command import run_workload
-from scheduler.client.demo.workload import DemoJob
+from scheduler.client.demo.workload import DemoJob, run_workload
 from scheduler.core.core import Core
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading

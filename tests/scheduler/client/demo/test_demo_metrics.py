@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_infos import T, ended
 
-from scheduler.client.demo.report import (
+from scheduler.client.demo.command import (
     Predicted,
     Results,
     RunMetrics,
