@@ -46,7 +46,7 @@ from scheduler.client import background
 from scheduler.client.api.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.journal.descriptions import ReportedProgress, describe, encode_summary
+from scheduler.journal.descriptions import describe, encode_summary
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import RECORD, SUBMISSION, SUMMARY, seal, unseal
 from scheduler.journal.replay import settings_of
@@ -170,14 +170,22 @@ def _one_job(
                 journal.add_phase(number, resize.serial, now, phase)
     decide(JobEnded(at + 20, number))
     journal.note_job(job)
-    progress = ReportedProgress(points, iteration_s(job.size))
+    point = m.AtResizePoint(
+        job=number,
+        token="",
+        epoch=0,
+        size=job.size,
+        registered_bytes=DATA_BYTES,
+        iteration=points,
+        iteration_s=iteration_s(job.size),
+    )
     info = describe(
         job,
         journal,
         submission,
         at + 20,
         reason=job.why,
-        progress=progress,
+        point=point,
         nodes_of=core.machine.by_node,
     )
     journal.note_summary(number, encode_summary(info))
