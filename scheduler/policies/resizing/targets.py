@@ -377,7 +377,12 @@ def _undo(
 def _contract(
     job: Job, view: View, division: Division, lacking: int, slack: float, facts: Facts
 ) -> Decision:
-    """Contract a job that has more than its part if others need it."""
+    """Contract a job that has more than its part if others need it.
+
+    While a queued job waits for processors, the first job at a resize point gives all that are
+    lacking, down to its floor, since the others may be far from theirs. It expands again when these
+    have contracted.
+    """
     size, target = job.size, division.target(job)
     to = None
     rule, text = DIVIDE, "from {size} to {to}: its part of the machine is {part} processors"
@@ -387,7 +392,7 @@ def _contract(
         rule = FREE
         text += "; job {first} waits for {least}, {free} are free"
     if lacking > 0 or size > slack * target:
-        to = job.contracts_to(target)
+        to = job.contracts_to(min(target, max(floor_of(job), size - lacking)))
     if to is None or view.failed_lately(job, to):
         text = "it has more than its part of {part} processors, and no job waits for them"
         return Stay(Reason(KEEP, text, facts), lasting=to is None)
