@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 WatchMaker: TypeAlias = Callable[[Sequence[Core], TraceJobs], Watch]
 
 
-class Site(NamedTuple):
+class SimulatedSite(NamedTuple):
     """What the jobs of an experiment are submitted to.
 
     Parameters
@@ -146,7 +146,7 @@ def _progress(settings: Settings, loaded: Trace | Workload, *, shows: bool) -> S
 def _engine(
     settings: Settings,
     source: Source,
-    site: Site,
+    site: SimulatedSite,
     trace: Trace | None,
     watch: Watch | None,
     tick: Tick,
@@ -172,7 +172,7 @@ def _engine(
     )
 
 
-def _on_machine(settings: Settings, source: Source) -> Site:
+def _on_machine(settings: Settings, source: Source) -> SimulatedSite:
     """One machine: a core."""
     core = _core(settings, source)
     loss = _external_loss(core) if source.keeps_places else None
@@ -189,7 +189,7 @@ def _on_machine(settings: Settings, source: Source) -> Site:
             "quoted": () if quotes is None else quotes.starts,
         }
 
-    return Site(core, [core], results, [loss, quotes])
+    return SimulatedSite(core, [core], results, [loss, quotes])
 
 
 def _core(settings: Settings, source: Source) -> Core:
@@ -248,7 +248,7 @@ def _measured(
     return fields
 
 
-def _on_pool(settings: Settings, source: Source) -> Site:
+def _on_pool(settings: Settings, source: Source) -> SimulatedSite:
     """Nodes of an elastic pool: a core whose nodes come and go."""
     from simulator.pools import PooledSite, PoolRun, pool_metrics  # late, as all few runs need
 
@@ -270,10 +270,10 @@ def _on_pool(settings: Settings, source: Source) -> Site:
             "pool": PoolRun(metrics, site.ended),
         }
 
-    return Site(site, [site.core], results)
+    return SimulatedSite(site, [site.core], results)
 
 
-def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> Site:
+def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> SimulatedSite:
     """Several centres: a core each, with dispatchers, or one core for all."""
     from simulator.many_centres.run import site_of  # late, as all that few runs need
     from simulator.many_centres.schedule import CentresSchedule
@@ -296,4 +296,4 @@ def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> Site
             "centres": CentresSchedule.of(site, schedule, centres, homes),
         }
 
-    return Site(site, site.cores, results, cpu_factors=site.cpu_factors)
+    return SimulatedSite(site, site.cores, results, cpu_factors=site.cpu_factors)
