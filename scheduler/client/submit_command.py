@@ -48,7 +48,7 @@ from scheduler.model.arrays import JobName
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
-from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S
+from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.text.formats import counted, noun
 from scheduler.text.plain import plain
 
@@ -152,6 +152,8 @@ def submit(
     submission = _submission(fields)
     if sites is not None and (submission.dependency or submission.array):
         raise click.UsageError("--dependency and --array need one service: leave --sites out")
+    if sites is not None and submission.walltime_s == LONGEST_WALLTIME_S:
+        raise click.UsageError("sites are compared with one walltime: give --walltime a time")
     if sites is not None:
         accepted = actions.submit_job(
             sites, submission, metric, max_cost, key, test_only=test_only, as_json=as_json

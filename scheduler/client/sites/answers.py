@@ -22,7 +22,6 @@ from scheduler.forecasts.answers import Quote
 from scheduler.model.job import JobState
 from scheduler.policies.assignment.interface import SiteRequest
 from scheduler.protocol import messages as m
-from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
 T = TypeVar("T")
 
@@ -166,11 +165,10 @@ def _check_limits(site: Site, submission: m.Submission) -> None:
         raise ReshapeError(
             f"the sites file allows {site.max_processors} processors there, not {most}"
         )
-    is_longest = submission.walltime_s == LONGEST_WALLTIME_S
-    if submission.walltime_s > site.max_walltime_s or (is_longest and site.max_walltime_s < inf):
-        asked = "the longest one" if is_longest else f"{submission.walltime_s:g} s"
+    if submission.walltime_s > site.max_walltime_s:
         raise ReshapeError(
-            f"the sites file allows walltimes of {site.max_walltime_s:g} s there, not {asked}"
+            f"the sites file allows walltimes of {site.max_walltime_s:g} s there, not"
+            f" {submission.walltime_s:g} s"
         )
 
 

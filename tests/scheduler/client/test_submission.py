@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from command_line import invoke
 
 from reshape.errors import ReshapeError
 from scheduler.client.submission import check_outputs, prepare
@@ -69,3 +70,19 @@ def test_a_writable_file_needs_no_writable_folder(folder: Path) -> None:
     refused = "is not writable: choose another one"
     assert refusal(str(folder / "mine")) == f"the output {folder / 'mine'} {refused}"
     assert refusal(str(folder / "new")) == f"the output's directory {folder} {refused}"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--walltime", "UNLIMITED"],
+            "sites are compared with one walltime: give --walltime a time",
+        ),
+        (["--array", "1-3"], "--dependency and --array need one service: leave --sites out"),
+    ],
+    ids=str,
+)
+def test_sites_take_one_job_with_a_walltime(arguments: list[str], says: str) -> None:
+    told = invoke("submit", "--sites", "/dev/null", *arguments, "-n", "1", "--", "true", code=2)
+    assert says in told.stderr
