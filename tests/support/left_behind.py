@@ -20,8 +20,6 @@ import pytest
 from process_words import words_of
 from run_watcher import begin_run, processes_of
 
-from scheduler.node.leftovers import changed_between, remove_files
-
 SHARED_MEMORY = Path("/dev/shm")
 #: hydra writes the topology of the machine to a file with a fixed name, and reads it at once.
 _HYDRA_FILES, _HYDRA_AGE_S = "hydra_hwloc_xmlfile_*", 5.0
@@ -67,6 +65,9 @@ def left_since(begin: float) -> list[str]:
     ----------
     begin : wall time, Unix seconds.
     """
+    # Not above: a test that imports mpi4py before reshape has its communicators remembered.
+    from scheduler.node.leftovers import changed_between, remove_files
+
     remove_files(changed_between(begin, time.time()))
     for path in Path("/tmp").glob(_HYDRA_FILES):
         if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:

@@ -182,7 +182,12 @@ def start(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         shown = command[0] if command[0].isprintable() else repr(command[0])
         fail(status, f"cannot start {shown}", error, is_job=is_job)
     os.close(status)
-    span_hosts(mpiexec, environment, *descriptors[1:])
+    try:
+        span_hosts(mpiexec, environment, *descriptors[1:])
+    except Exception as error:  # the output of the job is the only place left for it
+        text = f"reshape: cannot run {command[0]} over several hosts: {error}\n"
+        os.write(2, text.encode(errors="replace"))
+        os._exit(CANNOT_START)
 
 
 def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:

@@ -170,13 +170,13 @@ def test_selections_that_refuse_delay_jobs(tmp_path: Path) -> None:
     assert schedule.started.tolist() == [0, 0, 0, 0, 100]
     assert [str(p) for p in schedule.allocated.values()] == ["0-1", "2-3", "4-5", "6-7", "0-3"]
     # 4 processors wanted from 20 to 100, of 8 for 110 s
-    assert schedule.fragmentation.external_fragmentation == pytest.approx(4 * 80 / (8 * 110))
-    assert schedule.fragmentation.internal_fragmentation == 0
+    assert schedule.fragmentation["external_fragmentation"] == pytest.approx(4 * 80 / (8 * 110))
+    assert schedule.fragmentation["internal_fragmentation"] == 0
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
     schedule = run(trace, platform.tree(8, 4, 2), relaxed, counted=False)
     assert schedule.started.tolist() == [0, 0, 0, 0, 20]
     assert str(schedule.allocated[5]) == "2-3 6-7"
-    assert schedule.fragmentation.external_fragmentation == 0
+    assert schedule.fragmentation["external_fragmentation"] == 0
 
 
 def test_only_contiguous_jobs_run_faster(tmp_path: Path) -> None:
@@ -211,7 +211,9 @@ def test_exclusive_jobs_hold_whole_nodes(tmp_path: Path) -> None:
     first_fit = scenario("easy", {"selection": "first-fit"})
     schedule = run(trace, machine, first_fit, counted=False)
     assert [str(p) for p in schedule.allocated.values()] == ["0-7", "8-11", "0-3"]
-    assert schedule.fragmentation.internal_fragmentation == pytest.approx((3 + 3) * 10 / (12 * 20))
+    assert schedule.fragmentation["internal_fragmentation"] == pytest.approx(
+        (3 + 3) * 10 / (12 * 20)
+    )
     counted = run(trace, machine, first_fit)
     assert np.array_equal(counted.started, schedule.started)
 
@@ -238,7 +240,7 @@ def test_counting_and_first_fit_give_equal_schedules() -> None:
     counted = run(trace, 64, easy, rules)
     numbered = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
     assert np.array_equal(counted.started, numbered.started)
-    assert numbered.fragmentation.external_fragmentation == 0
+    assert numbered.fragmentation["external_fragmentation"] == 0
 
 
 def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
