@@ -163,7 +163,7 @@ def main() -> None:
     if shutil.which("chromium") is None:
         print("there is no chromium: pages were not opened")
     else:
-        browser(run, options.out)
+        browser(run, options.out.resolve())
 
 
 if __name__ == "__main__":
