@@ -390,7 +390,8 @@ def _mpiexec() -> str:
 
 def failed_start(error: Exception) -> GroupEnd:
     """End of a group for which no process could be started."""
-    is_job = isinstance(error, ValueError) or getattr(error, "errno", 0) == errno.E2BIG
+    is_too_long = isinstance(error, OSError) and error.errno == errno.E2BIG
+    is_job = is_too_long or isinstance(error, ValueError)
     return never_began(f"cannot start: {error}", "job" if is_job else "node")
 
 

@@ -71,11 +71,11 @@ def test_what_the_owner_of_the_folder_has_put_there_is_used(public: Path, tmp_pa
 
 
 def test_own_links_are_followed_over_several_folders(public: Path, tmp_path: Path) -> None:
-    (tmp_path / "work").mkdir()
-    (public / "first").symlink_to("../work/second")
-    (tmp_path / "work" / "second").symlink_to("third")
+    (tmp_path / "links").mkdir()
+    (public / "first").symlink_to("../links/second")
+    (tmp_path / "links" / "second").symlink_to("third")
     write(public / "first")
-    assert (tmp_path / "work" / "third").read_text() == "x"
+    assert (tmp_path / "links" / "third").read_text() == "x"
     (tmp_path / "loop").symlink_to("loop")
     with pytest.raises(OSError, match="Too many levels of symbolic links") as raised:
         write(tmp_path / "loop")
@@ -108,7 +108,7 @@ def own(tmp_path: Path) -> Path:
 
 
 def test_links_and_names_that_do_not_exist_yet_lead_into_a_folder(own: Path) -> None:
-    work = own.parent / "work"
+    work = own.parent / "links"
     work.mkdir()
     (work / "file").symlink_to(own / "secret")
     (work / "folder").symlink_to(own / "access")
