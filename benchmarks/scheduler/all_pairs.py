@@ -3,15 +3,18 @@
     mpiexec -n 2 python benchmarks/scheduler/all_pairs.py --bodies 1000 --iterations 10
 
 Each rank computes the forces on its part of the bodies by all of them, with one thread. At the end
-rank 0 computes some of them again.
+rank 0 computes some of them again. With ``--rate`` a rank sleeps after it has computed, as if its
+processor computed this many pairs a second.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+import time
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
@@ -29,11 +32,20 @@ def forces(of: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float
     return result
 
 
+def wait_until(at: float, comm: MPI.Comm) -> None:
+    """Sleep until a time of `time.perf_counter`, and until all other ranks come here."""
+    time.sleep(max(0.0, at - time.perf_counter()))
+    others = comm.Ibarrier()
+    while not others.Test():
+        time.sleep(0.0005)  # a rank that waits inside MPI would occupy the core
+
+
 def main() -> int:
     """Run the program; the exit code is 0 if the checked forces are right."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--bodies", type=int, default=1000)
     parser.add_argument("--iterations", type=int, default=10)
+    parser.add_argument("--rate", type=float)
     options = parser.parse_args()
     n = options.bodies
     start = np.random.default_rng(0).standard_normal((n, 3))
@@ -43,7 +55,11 @@ def main() -> int:
             rank, size = app.comm.rank, app.comm.size
             before = positions.local.copy()
             own = before[rank * n // size : (rank + 1) * n // size]
-            found = np.concatenate(app.comm.allgather(forces(own, before)))
+            began = time.perf_counter()
+            part = forces(own, before)
+            if options.rate:
+                wait_until(began + len(own) * n / options.rate, app.comm)
+            found = np.concatenate(app.comm.allgather(part))
             positions.local[:] = before + STEP_S * found
         some = np.linspace(0, n - 1, CHECKED, dtype=int)
         verified = bool(np.allclose(forces(before[some], before), found[some]))

@@ -1,13 +1,19 @@
 """Mean turnaround of one workload of computing programs under several scenarios.
 
-    python benchmarks/scheduler/gain.py [--quick] [--scenarios easy malleable] [--out DIR] [--json]
+    python benchmarks/scheduler/gain.py [--quick] [--processors 16 --share 0.04]
+        [--load 2] [--scenarios easy malleable] [--out DIR] [--json]
 
 14 jobs run `all_pairs.py` with one thread a rank on as many processors as there are cores. They
 request 1, 2 and 4 of them; a quarter is rigid, the others may have from a quarter of their request
 up to the whole machine. Under EASY all keep the sizes that they request. The picture in the output
 directory shows all runs. With ``--quick`` programs are so short that the runs show only that all
-scenarios work, which is all that a machine of few cores can show; the exit code is 1 if a program
-did not verify its result.
+scenarios work. The exit code is 1 if a program did not verify its result.
+
+With ``--share`` a processor is about this share of a core: the ranks compute less and sleep
+between, so that a machine of few cores runs as many processes as one of many. Iterations have as
+much less work and take as long. The product of ``--processors`` and ``--share`` should be at most a
+third of the cores: starts of groups and the service need cores, too. With ``--load 2`` jobs come
+twice as fast.
 """
 
 from __future__ import annotations
@@ -28,6 +34,8 @@ from scheduler.client.demo.workload import DemoJob, run_workload, shown_progress
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")
 JOBS, SEED = 14, 0
+#: Pairs that a core computes in a second.
+CORE_RATE = 25e6
 
 
 class Case(NamedTuple):
@@ -46,8 +54,8 @@ CASES = {
 }
 
 
-def workload(processors: int, *, quick: bool) -> list[DemoJob]:
-    """Draw the jobs; they come about as fast as all cores can run them."""
+def workload(processors: int, share: float, load: float, *, quick: bool) -> list[DemoJob]:
+    """Draw the jobs; with a load of 1 they come about as fast as all processors can run them."""
     rng = np.random.default_rng(SEED)
     at_s, jobs = 0.0, []
     for number in range(JOBS):
@@ -55,7 +63,10 @@ def workload(processors: int, *, quick: bool) -> list[DemoJob]:
         rigid = number % 4 == 3
         work = int(rng.choice([40, 80, 320])) * request
         bodies, iterations = (300, 6) if quick else (2000, work)
+        bodies = round(bodies * share**0.5)  # forces are computed for each pair
         words = ["--bodies", str(bodies), "--iterations", str(iterations)]
+        if share < 1:
+            words += ["--rate", str(share * CORE_RATE)]
         jobs.append(
             DemoJob(
                 at_s=round(at_s, 2),
@@ -68,7 +79,7 @@ def workload(processors: int, *, quick: bool) -> list[DemoJob]:
                 walltime_s=600.0,
             )
         )
-        at_s += float(rng.exponential(0.5 if quick else 50 / processors))
+        at_s += float(rng.exponential(0.5 if quick else 50 / processors / load))
     return jobs
 
 
@@ -77,12 +88,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scenarios", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--processors", type=int, default=os.cpu_count())
+    parser.add_argument("--share", type=float, default=1.0, help="of a core, for each processor")
+    parser.add_argument("--load", type=float, default=1.0, help="shortens gaps of submissions")
     parser.add_argument("--quick", action="store_true", help="short programs")
     parser.add_argument("--out", type=Path, default=Path("gain-out"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
-    processors, jobs = options.processors, workload(options.processors, quick=options.quick)
+    processors = options.processors
+    jobs = workload(processors, options.share, options.load, quick=options.quick)
     rows, failed = [], []
     for name in options.scenarios:
         case = CASES[name]
@@ -106,6 +120,8 @@ def main() -> None:
             }
         )
     title = f"{JOBS} computing programs on {processors} processors"
+    if options.share < 1:
+        title += f" of {options.share:g} cores each"
     page = write_page(options.out, options.scenarios, title)
     if options.json:
         print(json.dumps(rows, indent=2))
