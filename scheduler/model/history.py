@@ -24,6 +24,8 @@ from scheduler.model.orders import Continue
 from scheduler.text.formats import counted
 
 KEPT = 32  # iteration times of a size, costs, visits: a long job must not grow the scheduler
+#: Iterations on a size after which an expansion to it is judged; the first has cold caches.
+JUDGED = 3
 #: Longest pause after a resize that failed, s.
 MOST_PAUSE_S = 3600.0
 
@@ -124,6 +126,7 @@ class History:
     next_point_at : expected time of the next resize point, seconds: the last one, or the resize
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
+    forget_at : `points` at which the sweet spot is forgotten; 0: never.
     failures : size -> `points` when a resize to it last failed.
     failed_expansions, failed_contractions : those since the last one that was committed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
@@ -141,6 +144,7 @@ class History:
         self.settled = 0
         self.next_point_at = -inf
         self.sweet_spot: int | None = None
+        self.forget_at = 0
         self.failures: dict[int, int] = {}
         self.failed_expansions = Failures()
         self.failed_contractions = Failures()
@@ -191,9 +195,11 @@ class History:
         self._look_ahead(at)
         self.settled += 1
         self.points += 1
+        if self.points == self.forget_at:
+            self._forget_sweet_spot()
 
     def record_same(self, iteration_s: float, at: float) -> bool:
-        """Record an iteration time if that leaves all expected times as they are.
+        """Record an iteration time if that leaves all expected times, and the verdict, as they are.
 
         Returns
         -------
@@ -201,7 +207,9 @@ class History:
         """
         size = self.visits[-1]
         timing = self._timings.get(size)
-        if timing is None or not self.settled or not timing.later:
+        if timing is None or self.settled < JUDGED or not timing.later:
+            return False
+        if self.points + 1 == self.forget_at:
             return False
         if self._typical_s[size] != iteration_s or not timing.keeps_median(iteration_s):
             return False
@@ -210,6 +218,22 @@ class History:
         self.settled += 1
         self.points += 1
         return True
+
+    def found_sweet_spot(self, size: int, *, retry: bool) -> None:
+        """Record the sweet spot; with `retry`, until `points` has doubled.
+
+        So a measurement that something disturbed does not hold for the rest of the run, and the
+        number of trials grows only with the logarithm of the run time.
+        """
+        self.sweet_spot, self.forget_at = size, 2 * self.points if retry else 0
+
+    def _forget_sweet_spot(self) -> None:
+        """Forget the sweet spot, and the times on larger sizes, which are to be measured anew."""
+        spot, self.sweet_spot = self.sweet_spot, None
+        if spot is not None:
+            for size in [size for size in self._timings if size > spot and size != self.visits[-1]]:
+                del self._timings[size], self._typical_s[size]
+        self._predicted_s.clear()
 
     def failed(self, size: int, at: float, why: str) -> None:
         """Record that a resize to this size failed."""
@@ -279,6 +303,19 @@ class History:
             return None
         gain, perfect = old_s / new_s - 1, present / before - 1
         return gain > min_benefit * perfect
+
+    def is_judged(self, size: int) -> bool:
+        """Whether enough iterations were measured on a size to tell whether it is worth it."""
+        timing = self._timings.get(size)
+        return timing is not None and len(timing.first) + len(timing.later) >= JUDGED
+
+    def fastest_s(self, size: int) -> float:
+        """Fastest of the latest iterations on a measured size, s; infinite if there are none.
+
+        A size is too slow for certain if even its fastest iteration is.
+        """
+        timing = self._timings.get(size)
+        return inf if timing is None else min(timing.later or timing.first)
 
     def expand_potential(self, window: int) -> float | None:
         """Slope of the speedup curve at the present size: speedup gained per further processor.

@@ -89,6 +89,8 @@ class Resizes:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
         note_progress(job, event)
+        if job.resizable and job.history.points == job.history.forget_at:
+            self._state.allocation_changed()  # it may use more processors from now on
         if job.minimum and job.history.settled == 1:  # its speed on this size is known from now on
             job.expect_on(job.size, self._state.now)
             self._state.expect(job)
@@ -187,7 +189,8 @@ class Resizes:
             else:
                 order = self._contract(job, decision)
         if not isinstance(decision, Grow) and decision.sweet_spot is not None:
-            job.history.sweet_spot = decision.sweet_spot
+            job.history.found_sweet_spot(decision.sweet_spot, retry=decision.retry)
+            state.allocation_changed()
         return order
 
     def _fault(self, job: Job, decision: Grow | Shrink) -> str:
@@ -530,6 +533,8 @@ def _is_plain(decision: Any) -> bool:
         size = decision.to
     elif kind is Stay:
         if decision.lasting is not True and decision.lasting is not False:
+            return False
+        if decision.retry is not True and decision.retry is not False:
             return False
         size = 0 if decision.sweet_spot is None else decision.sweet_spot
     else:

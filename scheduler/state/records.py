@@ -124,11 +124,13 @@ _HISTORY: dict[type, tuple[str, ...]] = {
     Failures: ("count", "at", "why", "given_up"),
     History: (
         "visits", "start", "visited", "came_from", "points", "settled", "next_point_at",
-        "sweet_spot", "failures",
+        "sweet_spot", "forget_at", "failures",
         "failed_expansions", "failed_contractions", "data_bytes", "moves", "performance",
         "_timings", "_typical_s",
     ),
 }  # fmt: skip
+#: Those that a journal of this format may lack, as it was written before there were any.
+_ADDED = frozenset({"forget_at"})
 _PARTS = {"failed_expansions": Failures, "failed_contractions": Failures, "moves": Moves}
 
 
@@ -152,6 +154,8 @@ def _restored(kind: type, stored: Any) -> Any:
     part = kind()
     for name in _HISTORY[kind]:
         if name not in stored:
+            if name in _ADDED:
+                continue
             raise TypeError(f"a {kind.__name__} has no {name}")
         value = stored[name]
         if name in _PARTS:

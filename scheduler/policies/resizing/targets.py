@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
+from scheduler.model.history import JUDGED
 from scheduler.model.job import Job, JobState
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Facts, Reason
@@ -335,7 +336,7 @@ def decide(
     if job.history.settled < settle:
         text = "it has not computed {settle} iterations on {size} processors yet"
         return Stay(Reason(KEEP, text, {"size": size, "settle": settle}))
-    undone = _undo(own, {"size": size}, min_benefit)
+    undone = _undo(own, min_benefit)
     if undone is not None:
         return undone
     division: Division = view.once(division_of, favour_short)
@@ -355,23 +356,26 @@ def decide(
     return _expand(own, view, to, earn_back, most_paused, facts)
 
 
-def _undo(
-    job: Job, facts: dict[str, int | float | str], min_benefit: float
-) -> Shrink | Stay | None:
-    """Undo an expansion that gained too little, and note the sweet spot."""
+def _undo(job: Job, min_benefit: float) -> Shrink | Stay | None:
+    """Undo an expansion that gained too little, and note the sweet spot for a while.
+
+    The fastest iterations on both sizes are compared, as whatever disturbs an iteration makes it
+    slower: another program on the node, or the start of processes there.
+    """
     history, size = job.history, job.size
     before = history.expanded_from()
-    if before is None or history.sweet_spot is not None:
+    if before is None or history.sweet_spot is not None or history.settled < JUDGED:
         return None
-    if history.benefited(min_benefit) is not False:
+    then_s, now_s = history.fastest_s(before), history.fastest_s(size)
+    if then_s > now_s * (1 + min_benefit * (size / before - 1)):
         return None
     to = job.contracts_to(before)
-    times = history.comparable_s(before, size)
-    seen = {**facts, "before": before, "then_s": times[0], "now_s": times[1]}
-    text = "an iteration takes {now_s:.4g} s on {size} processors, {then_s:.4g} s on {before}"
+    facts: Facts = {"size": size, "before": before, "then_s": then_s, "now_s": now_s}
+    text = "the fastest iteration took {now_s:.4g} s on {size} processors, {then_s:.4g} s on"
+    text += " {before}"
     if to is None:
-        return Stay(Reason(KEEP, text, seen), sweet_spot=before)
-    return Shrink(to, Reason("malleable: undo", text, seen), sweet_spot=before)
+        return Stay(Reason(KEEP, text, facts), sweet_spot=before, retry=True)
+    return Shrink(to, Reason("malleable: undo", text, facts), sweet_spot=before, retry=True)
 
 
 def _contract(
@@ -415,6 +419,8 @@ def _expand(
     end = job.ends_by_progress
     left_s = (end if end < inf else job.estimated_end) - view.now
     gain = 1 - job.slowness(to) / job.slowness(size)
+    if gain <= 0 and not job.history.is_judged(to):
+        gain = 1 - size / to  # few iterations prove nothing
     saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
     facts = {**facts, "to": to, "pause_s": pause_s}
     if saved_s < earn_back * pause_s or saved_s <= 0:  # and less with time

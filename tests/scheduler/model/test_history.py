@@ -126,6 +126,22 @@ def test_a_prediction_lasts_over_a_resize_and_follows_the_next_measurement() -> 
     assert history.predict_s(16) == 10.0, "as twice the processors brought nothing"
 
 
+@pytest.mark.parametrize("present", [2, 4])
+def test_a_sweet_spot_is_forgotten_with_the_times_on_other_larger_sizes(present: int) -> None:
+    history = History()
+    for size in (2, 8, 4, 2, 4)[: 4 if present == 2 else 5]:
+        history.configured(size, 0.0)
+        history.record(10.0, 0.0)
+    history.found_sweet_spot(2, retry=True)
+    for _ in range(history.points - 1):
+        history.record(10.0, 0.0)
+        assert history.sweet_spot == 2
+    history.record(10.0, 0.0)
+    assert history.sweet_spot is None
+    assert [history.time_s(size) for size in (2, 8)] == [10.0, None]
+    assert history.time_s(4) == (10.0 if present == 4 else None)
+
+
 noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)
 
 

@@ -129,7 +129,8 @@ def job() -> Job:
     history.failed(8, 11.0, "no port")
     history.failed(2, 12.0, "the group died")
     history.failed_expansions.given_up = history.failed_contractions.given_up = True
-    history.sweet_spot, history.data_bytes = 4, 800
+    history.found_sweet_spot(4, retry=True)
+    history.data_bytes = 800
     history.moves.add(ResizeTimes(join_s=0.5, move_s=2.0), 800)
     return job
 
@@ -158,6 +159,9 @@ def test_a_damaged_history_is_refused(job: Job, damaged: object) -> None:
     record["history"] = whole | damaged if isinstance(damaged, dict) else damaged
     with pytest.raises(msgspec.DecodeError, match="mapping"):
         decode_job(msgspec.msgpack.encode(record, enc_hook=str))
+    del whole["forget_at"]  # as before there was any
+    record["history"] = whole
+    assert decode_job(msgspec.msgpack.encode(record, enc_hook=str)).history.forget_at == 0
     del whole["points"]
     record["history"] = whole
     with pytest.raises(msgspec.DecodeError, match="a History has no points"):
