@@ -1,7 +1,7 @@
 """Mean turnaround of one workload of computing programs under several scenarios.
 
     python benchmarks/scheduler/gain.py [--quick] [--processors 16 --share 0.04]
-        [--load 2] [--scenarios easy malleable] [--out DIR] [--json]
+        [--work 2.7] [--scenarios easy malleable] [--out DIR] [--json]
 
 14 jobs run `all_pairs.py` with one thread a rank on as many processors as there are cores. They
 request 1, 2 and 4 of them; a quarter is rigid, the others may have from a quarter of their request
@@ -12,8 +12,8 @@ scenarios work. The exit code is 1 if a program did not verify its result.
 With ``--share`` a processor is about this share of a core: the ranks compute less and sleep
 between, so that a machine of few cores runs as many processes as one of many. Iterations have as
 much less work and take as long. The product of ``--processors`` and ``--share`` should be at most a
-third of the cores: starts of groups and the service need cores, too. With ``--load 2`` jobs come
-twice as fast.
+third of the cores: starts of groups and the service need cores, too, and take longer than on cores
+of their own. So jobs should be long: with ``--work 2.7`` they have 2.7 times as many iterations.
 """
 
 from __future__ import annotations
@@ -54,14 +54,14 @@ CASES = {
 }
 
 
-def workload(processors: int, share: float, load: float, *, quick: bool) -> list[DemoJob]:
-    """Draw the jobs; with a load of 1 they come about as fast as all processors can run them."""
+def workload(processors: int, share: float, factor: float, *, quick: bool) -> list[DemoJob]:
+    """Draw the jobs; they come about as fast as all processors can run them."""
     rng = np.random.default_rng(SEED)
     at_s, jobs = 0.0, []
     for number in range(JOBS):
         request = min(processors, (1, 2, 4)[number % 3])
         rigid = number % 4 == 3
-        work = int(rng.choice([40, 80, 320])) * request
+        work = round(int(rng.choice([40, 80, 320])) * request * factor)
         bodies, iterations = (300, 6) if quick else (2000, work)
         bodies = round(bodies * share**0.5)  # forces are computed for each pair
         words = ["--bodies", str(bodies), "--iterations", str(iterations)]
@@ -79,7 +79,7 @@ def workload(processors: int, share: float, load: float, *, quick: bool) -> list
                 walltime_s=600.0,
             )
         )
-        at_s += float(rng.exponential(0.5 if quick else 50 / processors / load))
+        at_s += float(rng.exponential(0.5 if quick else 50 / processors))
     return jobs
 
 
@@ -89,14 +89,14 @@ def main() -> None:
     parser.add_argument("--scenarios", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--processors", type=int, default=os.cpu_count())
     parser.add_argument("--share", type=float, default=1.0, help="of a core, for each processor")
-    parser.add_argument("--load", type=float, default=1.0, help="shortens gaps of submissions")
+    parser.add_argument("--work", type=float, default=1.0, help="factor of all iterations")
     parser.add_argument("--quick", action="store_true", help="short programs")
     parser.add_argument("--out", type=Path, default=Path("gain-out"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     processors = options.processors
-    jobs = workload(processors, options.share, options.load, quick=options.quick)
+    jobs = workload(processors, options.share, options.work, quick=options.quick)
     rows, failed = [], []
     for name in options.scenarios:
         case = CASES[name]
