@@ -31,7 +31,7 @@ import psutil
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.node.directory import MEMORY
-from scheduler.node.launching.prctl import become_subreaper, die_with_parent
+from scheduler.node.launching.prctl import become_subreaper
 from scheduler.node.launching.starter import CANNOT_START, NO_ROOM, NUMBER_BYTES
 from scheduler.protocol.agent_messages import Fault, GroupEnd
 
@@ -324,7 +324,6 @@ class ProcessLauncher:
                 stdin=subprocess.DEVNULL,
                 pass_fds=[other.fileno()],
                 start_new_session=True,
-                preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
             )
         self._process = psutil.Process(process.pid)
         process.returncode = 0  # the agent waits for all its children elsewhere

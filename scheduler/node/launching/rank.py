@@ -105,7 +105,7 @@ def spawn(command: list[str], mask: set[int]) -> int:
 
 
 def tell(report: int, line: str) -> None:
-    """Write a line for the agent, unless it is gone."""
+    """Write a line for the agent, or into the output, if that is possible."""
     try:
         posix.write(report, f"{line}\n".encode(errors="replace"))
     except OSError:

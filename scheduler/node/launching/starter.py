@@ -66,6 +66,8 @@ RESTART_VARIABLE = "RESHAPE_RESTART_FROM"
 CANNOT_START = 126
 #: Errors of a process that a node has no room for.
 NO_ROOM = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+#: Limits of a submission, by the error of a process that reaches one of them.
+_LIMITED = {errno.ENOMEM: ("AS", "DATA"), errno.EMFILE: ("NOFILE",)}
 #: Variables that differ between the hosts of a job.
 _OF_HOST = ["RESHAPE_AGENT", "RESHAPE_CPUS", "RESHAPE_REPORT"]
 _OF_HOST += ["RESHAPE_SHM", "RESHAPE_SERVER", "RESHAPE_OWN_FOLDERS"]
@@ -83,6 +85,7 @@ def main() -> None:
     """Serve the agent that has started this process, until it closes the socket."""
     gc.disable()  # a collection would copy the pages that all children share
     agent = os.getppid()
+    prctl.die_with_parent()  # an agent that is gone by now has closed the socket
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         while received := _receive(connection):
             _fork(agent, connection, *received)
@@ -129,20 +132,30 @@ def _fork_again(
     code = errno.EAGAIN
     try:
         between, start_request = os.getpid(), marshal.loads(request)
-        if fork(start_request["cgroup"]):
-            os._exit(0)
-        while (parent := os.getppid()) == between:
-            os.sched_yield()
-        prctl.die_with_parent()
-        if parent == agent == os.getppid():
-            os.setsid()
-            _answer(connection, os.getpid())
-            connection.close()
+        if fork(start_request["cgroup"]) == 0 and _is_child_of(agent, between, connection):
             start(start_request, descriptors)
+        code = 0
     except OSError as error:
         code = error.errno or code
     finally:
         os._exit(code)
+
+
+def _is_child_of(agent: int, between: int, connection: socket.socket) -> bool:
+    """Become a child of the agent that dies with it, and answer; whether the agent is there."""
+    try:
+        while (parent := os.getppid()) == between:
+            os.sched_yield()
+        prctl.die_with_parent()
+        if not parent == agent == os.getppid():
+            return False
+        os.setsid()
+    except OSError as error:
+        _answer(connection, -(error.errno or errno.EAGAIN))
+        return False
+    _answer(connection, os.getpid())
+    connection.close()
+    return True
 
 
 def fork(cgroup: str) -> int:
@@ -156,38 +169,41 @@ def fork(cgroup: str) -> int:
 
 
 def start(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Execute the command of a request in this process."""
-    status, environment = descriptors[0], request["environment"]
-    command, is_program = request["command"], request["is_program"]
-    prepare(status, request)
-    environment["RESHAPE_REPORT"] = str(descriptors[1])
-    os.set_inheritable(descriptors[1], True)
-    for lower in job_bounds.take_limits(request["limits"]):
-        if request["output"]:
-            os.write(2, f"reshape: {lower}\n".encode())
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
+    """Execute the command of a request in this process, or refuse the start with the reason."""
+    status, environment, command = descriptors[0], request["environment"], request["command"]
     try:
-        if is_program:
+        prepare(status, request)
+        environment["RESHAPE_REPORT"] = str(descriptors[1])
+        os.set_inheritable(descriptors[1], True)
+        set_limits(status, request)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
+        if request["is_program"]:
             become_program(command, environment)
         if not request["spans"]:
             os.execvpe(command[0], command, environment)
-        mpiexec = start_mpiexec(command, environment)
-    except (OSError, ValueError) as error:
-        number = number_of(error)
-        is_job = number in (errno.E2BIG, errno.EINVAL)
-        if is_program:
-            is_job = number not in NO_ROOM
-            text = f"cannot start {command[0]}: {os.strerror(number)}\n"
-            os.write(2, text.encode(errors="replace"))
+        mpiexec = start_mpiexec(command, environment, status)
+    except Exception as error:  # of any kind: there may be too little memory for an import
+        is_job = is_of_job(error, request)
+        if request["is_program"]:
+            rank.tell(2, f"cannot start {command[0]}: {os.strerror(number_of(error))}")
         shown = command[0] if command[0].isprintable() else repr(command[0])
         fail(status, f"cannot start {shown}", error, is_job=is_job)
     os.close(status)
     try:
         span_hosts(mpiexec, environment, *descriptors[1:])
     except Exception as error:  # the output of the job is the only place left for it
-        text = f"reshape: cannot run {command[0]} over several hosts: {error}\n"
-        os.write(2, text.encode(errors="replace"))
+        rank.tell(2, f"reshape: cannot run {command[0]} over several hosts: {error}")
         os._exit(CANNOT_START)
+
+
+def set_limits(status: int, request: dict[str, Any]) -> None:
+    """Set the resource limits of a request; the output names those that are lower here."""
+    try:
+        lower = job_bounds.take_limits(request["limits"])
+    except (OSError, ValueError, OverflowError) as error:
+        fail(status, "cannot set the limits of the submission", error, is_job=True)
+    for text in lower if request["output"] else ():
+        rank.tell(2, f"reshape: {text}")
 
 
 def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
@@ -249,7 +265,7 @@ def prepare(status: int, request: dict[str, Any]) -> None:
         fail(status, action, error, is_job=is_job)
 
 
-def fail(status: int, action: str, error: OSError | ValueError, *, is_job: bool) -> NoReturn:
+def fail(status: int, action: str, error: Exception, *, is_job: bool) -> NoReturn:
     """Write the reason of a failure to STATUS and end.
 
     Parameters
@@ -257,14 +273,29 @@ def fail(status: int, action: str, error: OSError | ValueError, *, is_job: bool)
     is_job : whether it is a reason of the job, and not one of the node.
     """
     whose = "job" if is_job else "node"
-    why = error.strerror if isinstance(error, OSError) and error.strerror else error
+    of_system = isinstance(error, OSError) and error.strerror
+    why = of_system or str(error) or type(error).__name__
     os.write(status, f"{whose}: {action}: {why}".encode(errors="replace"))
     os._exit(CANNOT_START)
 
 
-def number_of(error: OSError | ValueError) -> int:
+def number_of(error: Exception) -> int:
     """Error number of the system; EINVAL for an argument that cannot be passed to it."""
+    if isinstance(error, MemoryError):
+        return errno.ENOMEM
     return (isinstance(error, OSError) and error.errno) or errno.EINVAL
+
+
+def is_of_job(error: Exception, request: dict[str, Any]) -> bool:
+    """Whether a command cannot be started for a reason of its job, and not of the node.
+
+    A node has room for any process. If there is none, the limits of the submission may be too low.
+    """
+    number, limits = number_of(error), request["limits"]
+    low = [name for name in _LIMITED.get(number, ()) if limits.get(name, -1) >= 0]
+    if low or number in (errno.E2BIG, errno.EINVAL):
+        return True
+    return request["is_program"] and number not in NO_ROOM
 
 
 def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) -> int:
@@ -290,8 +321,15 @@ def open_for_appending(path: str, mode: int, *, truncate: bool, own: list[str]) 
 # ---------------------------------------------------------------- an mpiexec over several hosts
 
 
-def start_mpiexec(command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
+def start_mpiexec(
+    command: list[str], environment: dict[str, str], status: int
+) -> subprocess.Popen[bytes]:
     """Start an mpiexec that waits for proxies.
+
+    Parameters
+    ----------
+    status : file descriptor that gets the reason if mpiexec cannot be bound to this process; it
+        then ends at once.
 
     Raises
     ------
@@ -299,12 +337,20 @@ def start_mpiexec(command: list[str], environment: dict[str, str]) -> subprocess
     """
     import subprocess  # late: each start copies what is imported
 
+    def bind() -> None:
+        """Let the kernel kill mpiexec when this process dies; its proxies then end theirs."""
+        try:
+            prctl.die_with_parent()
+        except OSError as error:
+            fail(status, "cannot bind mpiexec to its parent", error, is_job=False)
+        signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
+
     return subprocess.Popen(
         command,
         stdout=subprocess.PIPE,
         env={name: value for name, value in environment.items() if name not in _OF_HOST},
         restore_signals=False,  # SIGPIPE stays ignored
-        preexec_fn=_die_with_this_process,  # noqa: PLW1509 - this process has one thread
+        preexec_fn=bind,  # noqa: PLW1509 - this process has one thread
     )
 
 
@@ -379,12 +425,6 @@ def _forward_signals(mpiexec: subprocess.Popen[bytes]) -> None:
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, forward)
-
-
-def _die_with_this_process() -> None:
-    """Let the kernel kill mpiexec when this process dies; its proxies then end their processes."""
-    prctl.die_with_parent()
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)  # ignored by the interpreter
 
 
 if __name__ == "__main__":

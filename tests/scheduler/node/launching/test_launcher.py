@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import ctypes
+import errno
 import os
+import platform
 import resource
 import signal
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
 import psutil
+import pytest
 from waiting import wait_until
 
-from scheduler.node.launching.launcher import MpiexecStart, ProcessLauncher
+from scheduler.node.launching.launcher import MpiexecStart, ProcessLauncher, mpiexec_over_hosts
+from scheduler.node.launching.starter import CANNOT_START, start_mpiexec
+from scheduler.protocol.agent_messages import GroupEnd
 
 
 def run(
@@ -49,6 +55,17 @@ def starters() -> list[psutil.Process]:
             if any("starter.py" in word for word in child.cmdline()):
                 found.append(child)
     return found
+
+
+def in_child(body: Callable[[], object]) -> None:
+    """Call a function in a fork of this process."""
+    child = os.fork()
+    if not child:
+        try:
+            body()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def test_a_program_is_a_child_with_what_was_asked_for_alone(
@@ -153,15 +170,103 @@ def test_a_limit_above_that_of_the_host_is_reported_in_the_output(
     launcher: ProcessLauncher, tmp_path: Path
 ) -> None:
     output = tmp_path / "out"
-    child = os.fork()
-    if not child:  # a host with a lower limit
-        try:
-            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            own, asked = ProcessLauncher(), {"CORE": 4096}
-            run(own, output, "sh", "-c", "ulimit -Sc", limits=asked)
-            own.close()
-        finally:
-            os._exit(0)
-    os.waitpid(child, 0)
+
+    def run_on_a_host_with_a_lower_limit() -> None:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        own, asked = ProcessLauncher(), {"CORE": 4096}
+        run(own, output, "sh", "-c", "ulimit -Sc", limits=asked)
+        own.close()
+
+    in_child(run_on_a_host_with_a_lower_limit)
     expected = "reshape: the limit CORE is 0 here, and was 4096 at the submission\n0\n"
     assert output.read_text() == expected
+
+
+def refused(launcher: ProcessLauncher, output: Path, limits: Mapping[str, int]) -> GroupEnd:
+    """Try to start an mpiexec over two hosts; return the end that the service would learn."""
+    command = mpiexec_over_hosts(["a", "b"], [0, 1], "127.0.0.1", ["true"])
+    environment = {"PATH": os.environ["PATH"]}
+    start = launcher.start(
+        command, environment, output=str(output), cwd=str(output.parent), limits=limits, spans=True
+    )
+    _, status = os.waitpid(start.pid, 0)
+    wait_until(lambda: not start.is_pending)
+    end = start.end(status, is_proxy=False)
+    start.close()
+    return end
+
+
+def test_limits_that_leave_no_room_for_the_start_refuse_it(
+    launcher: ProcessLauncher, tmp_path: Path
+) -> None:
+    """A node is not to blame for them, and drains after several starts that it is to blame for."""
+    for limits, why in (
+        ({"FSIZE": 1 << 70}, "cannot set the limits of the submission: "),
+        ({"AS": 4 << 20}, "cannot start "),  # too little memory to import a module
+        ({"NOFILE": 3}, "cannot start "),
+    ):
+        end = refused(launcher, tmp_path / "out", limits)
+        assert (end.exit_code, end.began, end.fault) == (CANNOT_START, False, "job"), limits
+        assert end.why.startswith(why)
+        assert end.why.partition(": ")[2], "the reason"
+
+
+#: Numbers of the call prctl(2) by machine.
+PRCTL = {"x86_64": 157, "aarch64": 167}
+
+
+class Step(ctypes.Structure):
+    """A step of a filter of system calls: `struct sock_filter`."""
+
+    _fields_ = (
+        ("code", ctypes.c_uint16),
+        ("jt", ctypes.c_uint8),
+        ("jf", ctypes.c_uint8),
+        ("k", ctypes.c_uint32),
+    )
+
+
+class Filter(ctypes.Structure):
+    """A filter of system calls: `struct sock_fprog`."""
+
+    _fields_ = (("length", ctypes.c_ushort), ("steps", ctypes.POINTER(Step)))
+
+
+def refuse_death_signals() -> None:
+    """Let the kernel refuse, from now on, to kill this process with its parent (seccomp(2))."""
+    load, equal, give = 0x20, 0x15, 0x06
+    steps = (Step * 6)(
+        Step(load, 0, 0, 0),  # number of the call
+        Step(equal, 0, 3, PRCTL[platform.machine()]),
+        Step(load, 0, 0, 16),  # its first argument, on a little-endian machine
+        Step(equal, 0, 1, 1),  # PR_SET_PDEATHSIG
+        Step(give, 0, 0, 0x00050000 | errno.EPERM),
+        Step(give, 0, 0, 0x7FFF0000),  # all other calls are carried out
+    )
+    libc = ctypes.CDLL(None, use_errno=True)
+    no_new_privileges, set_seccomp, with_filter = 38, 22, 2
+    assert libc.prctl(no_new_privileges, 1, 0, 0, 0) == 0
+    given = Filter(len(steps), steps)
+    assert libc.prctl(set_seccomp, with_filter, ctypes.byref(given), 0, 0) == 0
+
+
+@pytest.mark.skipif(platform.machine() not in PRCTL, reason="the number of prctl(2) is not known")
+def test_processes_that_would_outlive_their_parents_are_not_started(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+
+    def start_without_death_signals() -> None:
+        refuse_death_signals()
+        mpiexec = start_mpiexec(["sleep", "600"], dict(os.environ), writer)
+        os.write(writer, f"; exit code {mpiexec.wait()}; ".encode())
+        try:
+            run(ProcessLauncher(), tmp_path / "out", "sleep", "600")
+        except OSError as error:
+            os.write(writer, str(error).encode())
+
+    in_child(start_without_death_signals)
+    os.close(writer)
+    with open(reader, encoding="utf-8") as told:
+        assert told.read() == (
+            "node: cannot bind mpiexec to its parent: Operation not permitted; exit code 126; "
+            f"[Errno {errno.EAGAIN}] the process that starts others does not answer"
+        )
