@@ -74,7 +74,6 @@ SUBCOMMANDS = {
         "simulator.commands.replay:replay", "Replay a live run, as it was or with changes."
     ),
     "compare": Entry("simulator.commands.compare:compare", "Compare two runs job by job."),
-    "plot": Entry("simulator.commands.plot:plot", "Draw the results of a simulation."),
     "report": Entry(
         "simulator.commands.report:report_command", "Write runs as one page that needs no server."
     ),

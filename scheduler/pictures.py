@@ -1,4 +1,4 @@
-"""What all pictures share: colours, layout, rows by host, and encoding as PNG or SVG.
+"""What all pictures share: colours, layout, and encoding as PNG or SVG.
 
 matplotlib is imported when something is drawn, because `steps` also serves what draws nothing.
 """
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from scheduler.model.procset import ProcSet
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -24,11 +22,6 @@ WAITING = "#8d6a9f"
 DPI = 150
 #: File formats, each with the metadata to omit because it differs between runs.
 FORMATS: dict[str, dict[str, None]] = {"png": {"Software": None}, "svg": {"Date": None}}
-#: More hosts than this have bands and no names.
-MOST_NAMES = 40
-#: More hosts than this are not drawn: a band would be thinner than a few pixels.
-MOST_BANDS = 200
-_SHADE = "#e4e6e1"
 
 
 def new_figure(height: float, title: str) -> Figure:
@@ -56,37 +49,6 @@ def encode(figure: Figure, form: str) -> bytes:
     with matplotlib.rc_context({"svg.hashsalt": "reshape"}):  # makes element names reproducible
         figure.savefig(data, format=form, dpi=DPI, metadata=FORMATS[form])
     return data.getvalue()
-
-
-def group_by_host(axes: Axes, hosts: Mapping[str, ProcSet]) -> bool:
-    """Shade every second host, draw lines between hosts, and name them instead of processors.
-
-    Parameters
-    ----------
-    axes : a Gantt chart whose y axis has the processor numbers.
-    hosts : processors of each host. Those of a host that are not consecutive have a band each.
-
-    Returns
-    -------
-    whether the rows are grouped; False for no hosts, or too many.
-    """
-    bands = sorted(
-        (first, last, name) for name, held in hosts.items() for first, last in held.intervals
-    )
-    if not bands or len(bands) > MOST_BANDS:
-        return False
-    order = {name: number for number, name in enumerate(dict.fromkeys(name for *_, name in bands))}
-    for first, last, name in bands:
-        if order[name] % 2:
-            axes.axhspan(first - 0.5, last + 0.5, color=_SHADE, linewidth=0, zorder=0)
-        if first > bands[0][0]:
-            axes.axhline(first - 0.5, color=INK, linewidth=0.6, zorder=3)
-    if len(bands) <= MOST_NAMES:
-        middles = [(first + last) / 2 for first, last, _ in bands]
-        axes.set_yticks(middles, labels=[name for *_, name in bands])
-        axes.tick_params(axis="y", length=0)
-    axes.set_ylabel("processors by host")
-    return True
 
 
 def encode_all(figures: Mapping[str, Figure]) -> dict[str, bytes]:

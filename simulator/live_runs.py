@@ -10,7 +10,7 @@ simulated several times with costs drawn from the measurements, and the mean cou
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil, inf, nan
+from math import ceil, nan
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
 
@@ -23,8 +23,7 @@ from reshape.speedup import Formula, Prio, Tabulated
 from reshape.wire.identity import ASK_EVERY_S
 from scheduler.core.core import Core
 from scheduler.journal.descriptions import iteration_times
-from scheduler.journal.explanations import allocation
-from scheduler.journal.journal_reader import Batch, JournalReader
+from scheduler.journal.journal_reader import Batch
 from scheduler.journal.replay import initial_core, replay
 from scheduler.model.events import (
     REDIRECTION,
@@ -38,14 +37,13 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Contract, Expand, Resize
-from scheduler.model.procset import ProcSet
 from scheduler.model.requests import Dependency
 from scheduler.policies.scenario import Scenario
 from scheduler.protocol.messages import Submission
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import ProgramPhase, SimJob
-from simulator.results.schedule import Floats, Metrics, Places, Schedule
+from simulator.results.schedule import Metrics, Schedule
 from simulator.traces.trace_jobs import TraceJobs
 
 #: Model for sizes on which a job never ran.
@@ -173,8 +171,18 @@ class RecordedRun(msgspec.Struct):
         jobs, run = self._own_jobs, {job.id for job in self.jobs}
         times = [(job.started_at, job.ended_at) if job.id in run else (nan, nan) for job in jobs]
         started, ended = np.array(times, float).reshape(-1, 2).T
-        return replace(
-            _schedule(jobs, started, ended, self.core.machine.installed),
+        columns = TraceJobs.of(
+            np.array([job.id for job in jobs]),
+            np.array([job.submitted_at for job in jobs]),
+            ended - started,
+            np.array([job.spec.processors for job in jobs]),
+        )
+        return Schedule(
+            columns,
+            self.core.machine.installed,
+            started,
+            ended,
+            np.array([job.state is JobState.TIMEOUT for job in jobs], np.bool_),
             held_s=sum(self.held_s[job.id] for job in jobs if job.id in run),
             sizes={n: job.sizes for n, job in enumerate(jobs, 1) if job.id in run},
         )
@@ -449,61 +457,3 @@ def error_pct(live: Metrics, simulated: Metrics) -> float:
 def _mean(values: list[Any]) -> Any:
     """Mean of numbers; the number itself where they are the same."""
     return values[0] if len(set(values)) == 1 else fmean(values)
-
-
-def pictured_run(journal: JournalReader, name: str) -> tuple[Schedule, Mapping[str, ProcSet]]:
-    """Read the jobs of a journal, which may be that of a running service.
-
-    Parameters
-    ----------
-    name : of the run, for the error.
-
-    Returns
-    -------
-    schedule : of the jobs that have started; times in seconds from the first submission on. Those
-        that have not ended last until the latest event.
-    nodes : processors of each node that the machine has had.
-
-    Raises
-    ------
-    ReshapeError : no job has started, or the journal cannot be read.
-    """
-    with journal.one_moment():
-        jobs = journal.recorded_jobs()
-        held = {
-            job.id: allocation(journal.events_of(job.id), journal.orders_of(job.id)) for job in jobs
-        }
-        nodes, latest = journal.nodes(), journal.latest_event_at()
-    origin = min((job.submitted_at for job in jobs), default=inf)
-    ran = [job for job in jobs if held[job.id]]
-    if not ran:
-        raise ReshapeError(f"{name}: no job has started, so there is nothing to draw")
-    places: dict[int, Places] = {
-        number: tuple((at - origin, ProcSet.parse(text)) for at, text in held[job.id])
-        for number, job in enumerate(ran, 1)
-    }
-    started = np.array([kept[0][0] for kept in places.values()])
-    ended = np.array([latest if job.ended_at is None else job.ended_at for job in ran]) - origin
-    used = (held for kept in places.values() for _, held in kept)
-    processors = ProcSet.union([*nodes.values(), *used]).intervals[-1][1] + 1
-    schedule = replace(
-        _schedule(ran, started, ended, processors, origin),
-        allocated={number: kept[0][1] for number, kept in places.items()},
-        sizes={number: [(at, len(held)) for at, held in kept] for number, kept in places.items()},
-        places=places,
-    )
-    return schedule, nodes
-
-
-def _schedule(
-    jobs: Sequence[Job], started: Floats, ended: Floats, processors: int, origin: float = 0.0
-) -> Schedule:
-    """Schedule of live jobs; their submissions count from an origin, s."""
-    columns = TraceJobs.of(
-        np.array([job.id for job in jobs]),
-        np.array([job.submitted_at - origin for job in jobs]),
-        ended - started,
-        np.array([job.spec.processors for job in jobs]),
-    )
-    killed = np.array([job.state is JobState.TIMEOUT for job in jobs], np.bool_)
-    return Schedule(columns, processors, started, ended, killed)

@@ -13,7 +13,6 @@ import msgspec
 from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_value
-from scheduler.model.procset import ProcSet
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from simulator.results import jobs_csv
@@ -142,13 +141,12 @@ def is_sweep(source: Path) -> bool:
 
 
 class StoredRun(NamedTuple):
-    """Schedule, processors of the machine if known, names of workload and policy, and the nodes."""
+    """Schedule, processors of the machine if known, names of workload and policy, and metrics."""
 
     schedule: Schedule
     processors: int | None
     about: tuple[str, ...]
-    nodes: Mapping[str, ProcSet] = {}
-    metrics: Mapping[str, Any] = {}
+    metrics: Mapping[str, Any]
 
 
 def simulated_results(directory: Path) -> StoredRun:
@@ -167,4 +165,4 @@ def simulated_results(directory: Path) -> StoredRun:
         )
     if size is not None and metrics.get("redirected"):  # a redirection group has further ones
         size = max(size, schedule.processors)
-    return StoredRun(schedule, size, (workload, str(metrics.get("policy", ""))), {}, metrics)
+    return StoredRun(schedule, size, (workload, str(metrics.get("policy", ""))), metrics)

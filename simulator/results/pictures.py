@@ -7,8 +7,7 @@ cover, and a line of many steps shows the mean of each pixel's span with the lar
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import matplotlib
@@ -22,8 +21,6 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from scheduler import pictures as drawing
-from scheduler.model.procset import ProcSet
-from scheduler.pictures import group_by_host
 from simulator.results import series
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Schedule
@@ -48,13 +45,11 @@ class Scene(NamedTuple):
     ----------
     processors : of the machine.
     about : added to the title, such as workload and policy.
-    hosts : processors of each host, by which the rows of a Gantt chart are grouped.
     """
 
     schedule: Schedule
     processors: int
     about: str
-    hosts: Mapping[str, ProcSet] = MappingProxyType({})
 
     @property
     def origin(self) -> float:
@@ -122,8 +117,6 @@ def draw_gantt(scene: Scene, axes: Axes) -> None:
         bar.set_ticks([2**power for power in powers], labels=[str(2**power) for power in powers])
         bar.minorticks_off()
     scene.dress(axes, "processor" if schedule.allocated is not None else "processors in use")
-    if schedule.allocated is not None:
-        group_by_host(axes, scene.hosts)
     scene.name_time(axes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import gzip
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,11 @@ from reshape.errors import ReshapeError
 from scheduler.config import machine_file
 from scheduler.text.located import Located
 from simulator import Experiment
-from simulator.commands.plot import OF_JOBS, OF_SAMPLES, draw_jobs, draw_samples, read_columns
 from simulator.experiment.jobs import processors_of
 from simulator.many_centres.rules import described_centres
 from simulator.pools import read_waits
 from simulator.results import jobs_csv
 from simulator.results.pictures import PICTURES, Scene
-from simulator.statistics import JOBS_FILE, SAMPLES_FILE
 from simulator.traces import swf
 from simulator.traces.normalise import normalise
 from simulator.workload_models import advance_reservations, workload_file
@@ -263,7 +261,7 @@ def test_comparisons(results: Path, data: st.DataObject) -> None:
 def draw(path: Path) -> None:
     """All pictures of a table of jobs, without the files, which take seconds each."""
     schedule, name = jobs_csv.read(path)
-    scene = Scene(schedule, max(8, schedule.least_processors), name, {})
+    scene = Scene(schedule, max(8, schedule.least_processors), name)
     for picture in PICTURES.values():
         picture(scene)
 
@@ -275,38 +273,18 @@ def test_pictures_of_jobs(results: Path, data: st.DataObject) -> None:
     check(draw, results.parent / "mutated.csv", changed)
 
 
-@pytest.mark.parametrize(
-    ("table", "needed", "figure"),
-    [(JOBS_FILE, OF_JOBS, draw_jobs), (SAMPLES_FILE, OF_SAMPLES, draw_samples)],
-)
-@given(data=st.data())
-@examples(40)
-def test_pictures_of_statistics(
-    table: str, needed: Sequence[str], figure: Callable[..., Any], results: Path, data: Any
-) -> None:
-    def drawn(path: Path) -> None:
-        columns = read_columns(path, needed)
-        if columns is not None and len(columns[needed[0]]):
-            figure(columns, "")
-
-    changed = data.draw(mutated([(results / table).read_bytes()], most=2))
-    check(drawn, results.parent / "mutated.csv", changed)
-
-
 @given(mutated([b'{"processors": 8, "policy": "easy", "redirected": 1}']))
 @examples(20)
 @example(b"")
 @example(b"[" * 100_000)
 @example(b'{"processors": 8.5}')
 @example(b'{"processors": 1e999}')
-def test_metrics_of_a_picture(results: Path, data: bytes) -> None:
-    """The number of processors is too small if it is read, so that nothing is drawn."""
+def test_metrics_of_a_page(results: Path, data: bytes) -> None:
     changed = results.parent / "changed"
     changed.mkdir(exist_ok=True)
     (changed / jobs_csv.NAME).write_bytes((results / jobs_csv.NAME).read_bytes())
     (changed / "metrics.json").write_bytes(data)
-    done = CliRunner().invoke(main, ["plot", str(changed), "--processors", "1"])
-    assert done.exit_code == 1
+    done = CliRunner().invoke(main, ["report", str(changed), "-o", str(changed / "page.html")])
     assert_told(done, changed)
 
 

@@ -110,7 +110,6 @@ def test_results_have_the_first_runs_of_redirected_jobs(
         assert [*schedule.places] == [*schedule.sizes]
         for number, places in schedule.places.items():
             assert [(at, len(each)) for at, each in places] == [*schedule.sizes[number]]
-        invoke("plot", tmp_path, "--format", "png")
         spans = schedule.place_spans()
         assert sum((end - begin) * len(each) for _, begin, end, each in spans) == (
             pytest.approx(work)

@@ -83,7 +83,7 @@ def test_a_file_of_jobs_with_every_cost(file: Path, tmp_path: Path) -> None:
 
 
 def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
-    """What jobs held by `jobs.csv` is the utilisation that was found, and is what pictures show."""
+    """What jobs held by `jobs.csv` is the utilisation that was found."""
     path, out = tmp_path / "prio.yaml", tmp_path / "out"
     path.write_text(PRIO)
     facts = told(path, "--policy", "fcfs-pr", "--out", out)
@@ -102,8 +102,6 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     assert peak <= 400
     largest = schedule.jobs.processors.max()
     assert schedule.least_processors > largest, "some grew beyond what any asked for"
-    done = CliRunner().invoke(main, ["plot", str(out), "--format", "png"])
-    assert done.exit_code == 0, done.output
     text = (out / "jobs.csv").read_text()
     (out / "jobs.csv").write_text(text.replace(":35,", ":x,", 1))
     wrong = r"jobs.csv:\d+: sizes: '.* [\d.]+:x' is not a valid value"

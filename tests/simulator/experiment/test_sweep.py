@@ -392,13 +392,6 @@ def test_a_sweep_on_loky() -> None:
     assert [bool(text) for text in table["error"]] == [False, False, True, False]
 
 
-def test_a_plot_of_its_file_is_refused_with_what_shows_it(tmp_path: Path) -> None:
-    file = tmp_path / "sweep.jsonl"
-    sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=file, progress=False)
-    said = invoke("plot", file, code=1).stderr
-    assert f"{file} is the file of a sweep, which has no schedule: reshape report" in said
-
-
 def test_its_file_becomes_a_page_and_a_damaged_line_is_named(tmp_path: Path) -> None:
     file, page = tmp_path / "sweep.jsonl", tmp_path / "sweep.html"
     axes = {"load": [0.5, 0.6]}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,8 @@ from paths import SYNTHETIC_TRACE
 from reshape.__main__ import main
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import steps
+from simulator.experiment.experiment import Experiment
+from simulator.experiment.jobs import Jobs
 from simulator.results import jobs_csv, pictures, series
 from simulator.results.pictures import blend
 from simulator.results.schedule import Schedule
@@ -95,31 +95,25 @@ def test_the_areas_are_those_of_the_metrics(results: Path) -> None:
     assert wait * (end - begin) == pytest.approx(metrics["mean_wait_s"] * metrics["jobs"])
 
 
-@pytest.mark.parametrize("selection", ["first-fit", "count"])
-def test_plot(results: Path, selection: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("jobs", [40, 1500])
+def test_pictures_of_few_and_many_jobs_are_small_and_always_the_same(
+    jobs: int, tmp_path: Path
+) -> None:
     """Thousands of rectangles become an image, a few dozen stay rectangles."""
-    if selection == "count":
-        reshape("simulate", TRACE, "--jobs", "40", "--out", tmp_path)
-        results = tmp_path
-    told = json.loads(reshape("plot", results, "--json", "--out", tmp_path / "one").stdout)
-    assert told["processors"] == 128
-    names = [f"{name}.{form}" for name in ("gantt", "load", "queue") for form in ("png", "svg")]
-    assert [Path(path).name for path in told["pictures"]] == names
-    for name in names:
-        data = (tmp_path / "one" / name).read_bytes()
-        assert 5_000 < len(data) < 1_000_000
-        if name.endswith(".svg"):
-            assert ElementTree.fromstring(data).tag.endswith("svg")
-        else:
-            assert data.startswith(b"\x89PNG")
-    if selection == "count":
-        again = "plot", results, "--out", tmp_path / "two", "--format", "svg"
-        command = [sys.executable, "-m", "reshape", *map(str, again)]
-        subprocess.run(command, check=True, capture_output=True, timeout=60)
-        drawn = sorted((tmp_path / "two").iterdir())
-        assert [file.name for file in drawn] == [name for name in names if name.endswith(".svg")]
-        for file in drawn:
-            assert file.read_bytes() == (tmp_path / "one" / file.name).read_bytes()
+    select = "count" if jobs == 40 else "first-fit"
+    run = Experiment(Jobs.read(TRACE).first(jobs), select=select).run()
+    for picture in ("gantt", "load", "queue"):
+        for form in ("png", "svg"):
+            path = tmp_path / f"{picture}.{form}"
+            run.plot(path, picture)
+            data = path.read_bytes()
+            assert 5_000 < len(data) < 1_000_000
+            if form == "svg":
+                assert ElementTree.fromstring(data).tag.endswith("svg")
+            else:
+                assert data.startswith(b"\x89PNG")
+    run.plot(tmp_path / "again.svg", "queue")
+    assert (tmp_path / "again.svg").read_bytes() == (tmp_path / "queue.svg").read_bytes()
 
 
 def two_seconds_each(starts: list[float], sizes: list[int], **fields: Any) -> Schedule:
@@ -147,41 +141,10 @@ def test_a_job_on_two_ranges_of_processors_is_two_rectangles() -> None:
     assert len(drawn) == 3
 
 
-def test_wrong_input(results: Path, tmp_path: Path) -> None:
-    assert "must be png or svg" in reshape("plot", results, "--format", "gif", code=2).stderr
-    assert "jobs.csv: cannot be read: No such" in reshape("plot", tmp_path, code=1).stderr
-    few = reshape("plot", results, "--processors", 100, code=1).stderr
-    assert "a job held processor 127, the machine has 100; give --processors 128" in few
-    lines = (results / "jobs.csv").read_text().splitlines()
-    (tmp_path / "jobs.csv").write_text("\n".join([*lines[:3], lines[3].replace(",", ",x", 4)]))
-    assert "jobs.csv:4: submission_time: 'x" in reshape("plot", tmp_path, code=1).stderr
-    (tmp_path / "jobs.csv").write_text("a,b\n1,2\n")
-    assert "no column job_id; is it a jobs.csv?" in reshape("plot", tmp_path, code=1).stderr
-
-
-def test_the_size_of_the_machine_is_known_or_noted(results: Path, tmp_path: Path) -> None:
+def test_the_size_of_the_machine_is_a_whole_number(results: Path, tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_bytes((results / "jobs.csv").read_bytes())
-    plot = ("plot", tmp_path, "--format", "svg")
-    noted = reshape(*plot).stderr
-    assert f"{tmp_path}/metrics.json names no processors: the machine has 128" in noted
-    assert reshape(*plot, "--processors", 256).stderr == ""
     for wrong in ("0", "true", '"8"', "1e9", "[]"):
         (tmp_path / "metrics.json").write_text(f'{{"processors": {wrong}}}')
         says = "metrics.json: processors must be a whole number >= 1, got"
-        assert says in reshape(*plot, code=1).stderr
-
-
-def test_the_rows_of_a_gantt_chart_are_grouped_by_host(tmp_path: Path) -> None:
-    machine = tmp_path / "machine.yaml"
-    machine.write_text("nodes: [alpha, beta, gamma]\nprocessors_per_node: 48\n")
-    options = ["--jobs", 60, "--machine", machine, "--select", "few-nodes"]
-    reshape("simulate", TRACE, *options, "--out", tmp_path)
-    reshape("plot", tmp_path, "--format", "svg")
-    plain = (tmp_path / "gantt.svg").read_text()
-    reshape("plot", tmp_path, "--format", "svg", "--machine", machine)
-    grouped = (tmp_path / "gantt.svg").read_text()
-    for name in ("alpha", "beta", "gamma", "processors by host"):
-        assert (f"<!-- {name} -->" in plain, f"<!-- {name} -->" in grouped) == (False, True)
-    machine.write_text("nodes: [alpha]\nprocessors_per_node: 4\n")
-    error = reshape("plot", tmp_path, "--machine", machine, code=1).output
-    assert "has 4 processors, the schedule uses 144" in error
+        page = tmp_path / "page.html"
+        assert says in reshape("report", tmp_path, "-o", page, code=1).stderr
