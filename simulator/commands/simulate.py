@@ -25,61 +25,9 @@ from simulator.commands.simulate_options import (
     given,
     simulate_options,
 )
-from simulator.experiment.experiment import Experiment
 from simulator.experiment.run import SCHEDULE, Simulation
 from simulator.results import jobs_csv
 from simulator.traces.files import check_place, replace_all
-
-
-def _check_statistics(experiment: Experiment, statistics: tuple[str, ...]) -> None:
-    """Check the texts of ``--statistic``; those of costs need jobs with prices."""
-    if not statistics:
-        return
-    from simulator.statistics import PRICED, requests
-
-    priced = experiment.price is not None or experiment.centres is not None
-    for variable, estimator in requests(statistics):
-        if variable in PRICED and not priced:
-            raise click.UsageError(
-                f"--statistic {variable}={estimator} needs the price of a processor-hour; give"
-                " --set price=PRICE"
-            )
-
-
-def _add_statistics(
-    run: Simulation,
-    statistics: tuple[str, ...],
-    result: dict[str, Any],
-    files: dict[Path, bytes],
-    out: Path | None,
-) -> None:
-    """Add statistics to the result, and the tables of their variables to the files of --out.
-
-    Each of several centres gets a table of samples.
-    """
-    from simulator.statistics import (
-        JOBS_FILE,
-        SAMPLES_FILE,
-        JobValues,
-        Samples,
-        estimate,
-        jobs_csv,
-        requests,
-        samples_csv,
-    )
-
-    jobs = run.values
-    samples = Samples(jobs, run.sample_s)
-    if statistics:
-        result["statistics"] = estimate(requests(statistics), jobs, samples)
-    if out is None:
-        return
-    files[out / JOBS_FILE] = jobs_csv(jobs)
-    files[out / SAMPLES_FILE] = samples_csv(samples)
-    for name, schedule in {} if run.centres is None else run.centres.by_centre().items():
-        own = Samples(JobValues(schedule), times=samples.times)
-        files[out / SAMPLES_FILE.replace(".csv", f"-{name}.csv")] = samples_csv(own)
-
 
 #: Columns of the table that compares pools: heading -> (key of the result, format).
 _COLUMNS = {
@@ -109,7 +57,7 @@ _COLUMNS = {
     "reshape simulate trace.swf --set jobs.rules.overrun=keep --set backfill.reservations=4",
     "reshape simulate trace.swf --machine centres.yaml --set assign=less-waittime",
     "reshape simulate trace.swf --policy conservative --save experiment.yaml",
-    "reshape simulate experiment.yaml --policy easy --statistic wait_s=mean,p95",
+    "reshape simulate experiment.yaml --policy easy",
 )
 @no_collection()
 def simulate(trace: Path, **options: Any) -> None:
@@ -126,7 +74,6 @@ def simulate(trace: Path, **options: Any) -> None:
     experiment = described[0].experiment
     if options["save"] is not None:
         experiment.save(options["save"])
-    _check_statistics(experiment, options["statistic"])
     writes_trace = options["swf_file"] is not None or options["out"] is not None
     results: list[dict[str, Any]] = []
     jobs = 0
@@ -134,7 +81,7 @@ def simulate(trace: Path, **options: Any) -> None:
         with one.errors():
             run = one.experiment.run(whole_trace=writes_trace)
         jobs += len(run.schedule.jobs)
-        results.append(_written(one.experiment, run, options))
+        results.append(_written(run, options))
     if len(results) == 1:
         result = results[0] | _usage(begin, jobs)
         click.echo(json_text(result) if options["as_json"] else _as_text(result, run))
@@ -164,20 +111,17 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
     if options["paraver"] and out is None:
         raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for name, option in given().items():
-        if options["pools"] and name in ("paraver", "statistic", "swf_file"):
+        if options["pools"] and name in ("paraver", "swf_file"):
             raise click.UsageError(f"{option} does not apply to --pool; leave it out")
     for path in (options["swf_file"], options["save"], out and out / jobs_csv.NAME):
         if path is not None:
             check_place(path, make_parent=path.parent == out)
 
 
-def _written(experiment: Experiment, run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
+def _written(run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
     """Write the files that the options ask for, and give the numbers."""
     result, out = run.summary, options["out"]
     files: dict[Path, bytes] = {}
-    sampled = experiment.sample_s is not None or experiment.price is not None
-    if options["statistic"] or sampled:  # both tables of variables are written to --out
-        _add_statistics(run, options["statistic"], result, files, out)
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:
@@ -193,12 +137,8 @@ def _as_text(result: Mapping[str, Any], run: Simulation) -> str:
     """Result as text; a number that does not exist is "-"."""
     report = run.schedule.report
     lines = [] if report is None else [report.sentence]
-    apart = ("report", "statistics", "advance_reservations")
+    apart = ("report", "advance_reservations")
     shown = {name: value for name, value in result.items() if name not in apart}
-    if "statistics" in result:
-        from simulator.statistics import flat
-
-        shown |= flat(result["statistics"])
     for name, value in shown.items():
         if isinstance(value, float):
             value = "-" if isnan(value) else f"{value:.10g}"

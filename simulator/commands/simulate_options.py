@@ -120,7 +120,7 @@ HEADINGS = {
     ),
     "Machine": ("processors", "machine", "pools"),
     "Jobs": ("first", "lenient", "resizable", "speedup", "seed"),
-    "Results": ("statistic", "out", "swf_file", "save", "paraver", "as_json"),
+    "Results": ("out", "swf_file", "save", "paraver", "as_json"),
 }  # fmt: skip
 #: Option that the command once had -> what to write instead.
 MOVED = {
@@ -141,8 +141,6 @@ MOVED = {
           for name in ("penalty", "overtime", "demand_error")),
         ("load", "load=NUMBER"),
         ("tau", "tau_s=SECONDS"),
-        ("sample", "sample_s=SECONDS"),
-        ("price", "price=NUMBER"),
         *((name.replace("_", "-"), f"jobs.resizable.{name}=VALUE")
           for name in Resizable.__struct_fields__ if name not in ("share", "speedup")),
         ("size", "jobs.rules.processors=VALUE"),
@@ -240,12 +238,6 @@ _OPTIONS = (
         "--seed", type=WholeRange(min=0), metavar="NUMBER", help="Seed of all random draws."
     ),
     lenient_option,
-    click.option(
-        "--statistic",
-        multiple=True,
-        metavar="VARIABLE=ESTIMATOR",
-        help="Statistic such as wait_s=mean,p95; repeatable (docs/statistics.md).",
-    ),
     click.option(
         "--out", metavar="DIR", type=click.Path(path_type=Path), help="Directory for all results."
     ),

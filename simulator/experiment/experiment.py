@@ -44,8 +44,6 @@ _TYPES: dict[str, Any] = {
     "tau_s": float,
     "warm_up_s": float,
     "cool_down_s": float,
-    "sample_s": float,
-    "price": float,
 }
 
 

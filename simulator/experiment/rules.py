@@ -67,7 +67,6 @@ _OF_EACH = (
     "does not apply to several centres, each of which has its own; leave it out, or set it for each"
     " centre in the machine file"
 )
-_NO_STATISTICS = "does not apply to a pool, for which there are no statistics yet; leave it out"
 _WINDOW = ("warm_up_s", "cool_down_s")
 _COUNTED = (
     "does not apply to centres and pools, whose processors are only counted yet; leave it out"
@@ -78,11 +77,9 @@ REFUSALS = (
         "processors", "machine", "sharing", "contiguity", "dispersal", "advance_reservations")),
     Refusal("event_order", _on_pool, "a pool joins and loses nodes between the events of an"
             " instant, which only the order batch defines; leave it out"),
-    Refusal("price", _on_pool, _NO_STATISTICS),
-    Refusal("sample_s", _on_pool, _NO_STATISTICS),
     Refusal("pool_wait", lambda own: own.pool is None, "needs a pool; give pool as well"),
     *(Refusal(field, _at_centres, _OF_EACH) for field in (
-        "processors", "scenario", "queue_order", "backfill_order", "event_order", "price")),
+        "processors", "scenario", "queue_order", "backfill_order", "event_order")),
     *(Refusal(field, _at_centres, _COUNTED) for field in (
         "select", "sharing", "contiguity", "dispersal")),
     Refusal("advance_reservations", _at_centres, "centres take no advance reservations yet; leave"
@@ -175,8 +172,6 @@ RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
     "tau_s": _FINITE,
     **dict.fromkeys(_WINDOW, _FINITE),
     "load": _POSITIVE,
-    "sample_s": _POSITIVE,
-    "price": _FINITE,
     "seed": (">= 0", lambda value: value >= 0),
     "processors": (">= 1", lambda value: value >= 1),
 }

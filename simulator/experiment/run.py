@@ -12,8 +12,6 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.model.interfaces import Selection
-from scheduler.policies.registry import name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted, json_text
 from simulator.experiment import tables
@@ -33,9 +31,7 @@ if TYPE_CHECKING:
     from simulator.many_centres.schedule import CentresSchedule
     from simulator.pools import PoolRun
     from simulator.results.pictures import Scene
-    from simulator.statistics import JobValues
 
-SAMPLE_S = 3600.0  #: Time between two samples of statistics, s.
 METRICS, ALLOCATIONS, SCHEDULE = "metrics.json", "allocations.csv", "schedule.swf"
 QUOTES = "quotes.csv"
 NAMED = 5  #: Jobs that could not start and are named.
@@ -56,11 +52,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     is_trace : whether the jobs were simulated as the columns of a trace.
     trace : that was simulated, if the jobs were those of a trace.
     centres, pool : what several centres or a pool gave besides.
-    sample_s : time between two samples of statistics over time, s.
-    price : of a processor-hour; None: it has none, or centres have prices of their own.
-    site : name of the machine in statistics, or the options of the pool; "": the name of the
-        workload.
-    counted : whether processors were only counted.
+    site : options of the pool.
     window : submissions that count in the metrics; None: all.
     quoted : forecasts at submission on one machine.
     remarks : sentences about a size of the machine that nothing named, and what had no effect.
@@ -77,10 +69,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
     trace: Trace | None = None
     centres: CentresSchedule | None = None
     pool: PoolRun | None = None
-    sample_s: float = SAMPLE_S
-    price: float | None = None
     site: str = ""
-    counted: bool = False
     window: Window | None = None
     quoted: Sequence[QuotedStart] = ()
     remarks: Sequence[str] = ()
@@ -183,28 +172,6 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         effect, jobs that could not start.
         """
         return [*self.remarks, *_notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
-
-    @property
-    def values(self) -> JobValues:
-        """Variables of the jobs for statistics; see docs/statistics.md."""
-        from simulator.statistics import JobValues  # late, as all that few runs need
-
-        if self.centres is None:
-            assert self.scenario is not None
-            selection: Selection | None = self.scenario.selection
-            name = "count" if self.counted else name_of("selection", selection)
-            names = {"selection": name, "centre": self.site or self.name}
-            return JobValues(self.schedule, tau=self.tau_s, names=names, price=self.price)
-        centres, ran_at = self.centres.centres, self.centres.ran_at
-        labels = [*(centre.name for centre in centres), ""]
-        prices = np.array([*(centre.price for centre in centres), np.nan])
-        return JobValues(
-            self.schedule,
-            tau=self.tau_s,
-            names={"centre": [labels[index] for index in ran_at]},
-            price=prices[ran_at],
-            cost_limits=self.centres.max_costs,
-        )
 
     def files(
         self, summary: Mapping[str, Any] | None = None, *, with_paraver: bool = False

@@ -18,7 +18,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.network import Mesh
 from scheduler.policies.scenarios import predicts
 from simulator.engine.engine import Engine, check_conservation, simulated_core, together
-from simulator.experiment.run import SAMPLE_S, Simulation
+from simulator.experiment.run import Simulation
 from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, machine_for, source_of, with_load
 from simulator.many_centres.rules import with_estimates
@@ -109,10 +109,7 @@ def simulated(
         is_rigid=source.rigid,
         is_trace=source.single is None,
         trace=trace,
-        sample_s=settings.sample_s or SAMPLE_S,
-        price=settings.price,
         site=settings.site,
-        counted=source.counted,
         window=window if window != Window() else None,
         remarks=[*filter(None, [guess]), *source.remarks],
         **site.results(schedule),

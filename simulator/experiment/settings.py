@@ -208,8 +208,6 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     tau_s : bound of the bounded slowdown, s.
     warm_up_s, cool_down_s : jobs that are submitted so soon after the first one, or so shortly
         before the last one, count in no metric, s; see `Window`.
-    sample_s : time between two samples of statistics over time, s; None: 3600.
-    price : of a processor-hour, for the costs of jobs in statistics; centres have their own.
     quotes : forecast the starts of jobs at their submission, into the table `quotes`: a mapping, {}
         for its defaults; see `QuoteRules`. Centres keep what they were asked for.
     """
@@ -238,8 +236,6 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     tau_s: float = 60.0
     warm_up_s: float = 0.0
     cool_down_s: float = 0.0
-    sample_s: float | None = None
-    price: float | None = None
     quotes: Any = None
 
     @cached_property
@@ -443,10 +439,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
 
     @property
     def site(self) -> str:
-        """Name of the machine, or options of the pool, for results; "" without either."""
-        if self.pool is not None:
-            return str(self.pool)
-        return Path(self.machine).stem if isinstance(self.machine, str | Path) else ""
+        """Options of the pool, for results; "" without one."""
+        return "" if self.pool is None else str(self.pool)
 
     @property
     def assign_name(self) -> str:

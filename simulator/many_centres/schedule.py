@@ -132,19 +132,6 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         """Whether each job has this home centre, (n,) bool."""
         return np.array([origin == name for origin in self.origins], dtype=np.bool_)
 
-    def by_centre(self) -> dict[str, Schedule]:
-        """Schedule of each centre, by name, in which only the jobs that ran there have started."""
-        schedules = {}
-        for i, centre in enumerate(self.centres):
-            here = self.ran_at == i
-            schedules[centre.name] = msgspec.structs.replace(
-                self.schedule,
-                processors=centre.processors,
-                started=np.where(here, self.schedule.started, np.nan),
-                ended=np.where(here, self.schedule.ended, np.nan),
-            )
-        return schedules
-
     def queues(self, every_s: float) -> dict[str, list[int]]:
         """Number of queued jobs of each centre over time, by name.
 

@@ -13,7 +13,6 @@ import numpy as np
 
 import simulator as sim
 from reshape.errors import ConfigError
-from simulator.statistics import collected
 from simulator.study.study import trace_path
 from simulator.traces import swf
 
@@ -24,8 +23,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float | None]:
     Parameters
     ----------
     parameters : `trace`, `policy`, `backfill_order` (or None), `load` (times between submissions
-        are divided by it), `tau` (seconds), `seed`, and `statistics`, further numbers to
-        report, by name and separated by blanks (docs/statistics.md), or None.
+        are divided by it), `tau` (seconds) and `seed`.
 
     Raises
     ------
@@ -45,5 +43,4 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float | None]:
         tau_s=parameters["tau"],
     )
     names = ("mean_wait_s", "mean_bounded_slowdown", "utilization")
-    shown = {name: ran.metrics[name] for name in names}
-    return shown | collected(ran.values, (parameters.get("statistics") or "").split())
+    return {name: ran.metrics[name] for name in names}

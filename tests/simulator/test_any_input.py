@@ -223,7 +223,7 @@ def test_recorded_waits_of_a_pool(folder: Path, data: bytes) -> None:
 def results(folder: Path) -> Path:
     """Results with all columns that there are."""
     arguments = ["simulate", str(folder / "trace.swf"), "--policy", "fcfs-pr", "--resizable", "1"]
-    arguments += ["--select", "first-fit", "--statistic", "wait_s=mean", "--out"]
+    arguments += ["--select", "first-fit", "--out"]
     done = CliRunner().invoke(main, [*arguments, str(folder / "results")])
     assert done.exit_code == 0, done.output
     return folder / "results"

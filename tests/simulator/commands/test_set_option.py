@@ -20,7 +20,7 @@ LINES = 100  #: Two screens.
 TWENTY = {
     "--policy", "--queue-order", "--backfill-order", "--estimates", "--select", "--processors",
     "--machine", "--pool", "--resizable", "--speedup", "--jobs", "--seed", "--lenient", "--set",
-    "--statistic", "--out", "--swf", "--save", "--paraver", "--json",
+    "--out", "--swf", "--save", "--paraver", "--json",
 }  # fmt: skip
 VARYING = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib", "core", "trace"}
 
@@ -84,7 +84,6 @@ def test_the_documentation_lists_every_field() -> None:
         ("select=5", "--set select: must be a name, a mapping or an object with a method select"),
         ("pool=5", "--set pool: must be a text or a mapping, got 5"),
         ("dispatch=5", "--set dispatch: must be a mapping, got 5"),
-        ("price=-1", "--set price: must be >= 0 and finite, got -1.0"),
         ("jobs.first=0", "--set jobs.first: expected int >= 1, got 0"),
         ("jobs.rules=keep", "--set jobs.rules: expected object, got 'keep'"),
         ("jobs.resizable.iterations=0", "--set jobs.resizable.iterations: expected int >= 1"),

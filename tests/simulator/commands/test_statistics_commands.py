@@ -1,8 +1,7 @@
-"""Statistics and pictures of `reshape simulate` and `workload` as a user meets them."""
+"""Pictures and loads of traces by `reshape workload`."""
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -15,62 +14,6 @@ from simulator.traces import swf
 from simulator.traces.derived import offered_load, scaled
 from simulator.traces.normalise import NEEDED, machine_size, normalise
 from simulator.traces.pictures import local_times
-
-SAMPLED = "time,queued_jobs,running_jobs,submitted_jobs,backfilled_jobs,killed_jobs,pending_work,"
-
-
-def columns(path: Path) -> dict[str, list[str]]:
-    with path.open() as file:
-        rows = list(csv.DictReader(file))
-    return {name: [row[name] for row in rows] for name in rows[0]}
-
-
-def test_statistics_and_their_tables(tmp_path: Path) -> None:
-    out, trace = tmp_path / "out", tmp_path / "KTH-SP2-1996-2.1-cln.swf"
-    trace.write_bytes(SMALL.read_bytes())
-    told = json.loads(
-        invoke(
-            "simulate", trace, "--out", out, "--json",
-            "--set", "sample_s=600", "--set", "price=0.5",
-            "--statistic", "wait_s=mean,max", "--statistic", "cost=sum",
-            "--statistic", "run_s=sum-by:centre", "--statistic", "processors_used=max",
-        ).stdout
-    )  # fmt: skip
-    found = told["statistics"]
-    assert found["wait_s"]["mean"] == pytest.approx(told["mean_wait_s"])
-    assert found["wait_s"]["max"] == told["max_wait_s"]
-    assert json.loads((out / "metrics.json").read_text())["statistics"] == found
-    jobs, samples = columns(out / "job_values.csv"), columns(out / "samples.csv")
-    assert len(jobs["job_id"]) == told["jobs"]
-    assert sum(map(float, jobs["killed"])) == told["killed"]
-    assert found["run_s"]["sum-by:centre"] == {
-        "KTH-SP2-1996-2.1-cln": sum(map(float, jobs["run_s"]))
-    }
-    assert {*jobs["centre"]} == {"KTH-SP2-1996-2.1-cln"}  # the whole name, dots included
-    assert found["cost"]["sum"] == pytest.approx(sum(map(float, jobs["cost"])))
-    assert (out / "samples.csv").read_text().startswith(SAMPLED)
-    assert {*np.diff([float(at) for at in samples["time"]])} == {600}
-    assert found["processors_used"]["max"] == max(map(float, samples["processors_used"]))
-    used_s = 600 * sum(map(float, samples["processors_used"]))
-    assert used_s == pytest.approx(told["utilization"] * told["makespan_s"] * 64, rel=0.03)
-
-
-def test_statistics_of_resizable_jobs_and_without_a_directory(tmp_path: Path) -> None:
-    done = invoke(
-        "simulate", SMALL, "--policy", "fcfs-pr", "--resizable", 0.5,
-        "--statistic", "processors_used=max", "--statistic", "wait_s=mean",
-    )  # fmt: skip
-    lines = dict(line.split(maxsplit=1) for line in done.stdout.splitlines()[1:])
-    assert lines["wait_s=mean"] == lines["mean_wait_s"]
-    assert 0 < float(lines["processors_used=max"]) <= 64
-
-
-def test_wrong_statistics_are_refused_before_the_simulation() -> None:
-    said = invoke("simulate", SMALL, "--statistic", "wait=p95", code=1).stderr
-    assert "unknown variable 'wait'; did you mean wait_s?" in said
-    assert (
-        "give --set price=" in invoke("simulate", SMALL, "--statistic", "cost=sum", code=2).stderr
-    )
 
 
 def test_pictures_of_a_trace(tmp_path: Path) -> None:
@@ -123,31 +66,3 @@ def test_traces_without_a_load(tmp_path: Path) -> None:
     )
     with pytest.raises(ValueError, match="load must be > 0"):
         scaled(trace, jobs, 64, 0.0)
-
-
-def test_statistics_of_several_centres(tmp_path: Path) -> None:
-    centres, out = tmp_path / "two.yaml", tmp_path / "out"
-    centres.write_text(
-        "centres:\n"
-        "  - {name: a, processors: 64, scenario: easy, units_per_hour: 2, cost_per_unit: 1}\n"
-        "  - {name: b, processors: 32, scenario: fcfs, units_per_hour: 1, cost_per_unit: 1}\n"
-    )
-    told = json.loads(
-        invoke(
-            "simulate", SMALL, "--machine", centres, "--set", "assign=less-waittime", "--out", out,
-            "--statistic", "centre=count", "--statistic", "cost=sum,sum-by:centre",
-            "--statistic", "processors_used=max", "--set", "sample_s=1800", "--json",
-        ).stdout
-    )  # fmt: skip
-    found = told["statistics"]
-    assert found["centre"]["count"] == {k: n for k, n in told["jobs_by_centre"].items() if n}
-    assert found["cost"]["sum"] == pytest.approx(told["cost"])
-    assert sum(found["cost"]["sum-by:centre"].values()) == pytest.approx(told["cost"])
-    both, *each = (
-        columns(out / name) for name in ("samples.csv", "samples-a.csv", "samples-b.csv")
-    )
-    assert both["time"] == each[0]["time"] == each[1]["time"]
-    for name in ("queued_jobs", "running_jobs", "processors_used", "backfilled_jobs"):
-        summed = [float(a) + float(b) for a, b in zip(each[0][name], each[1][name], strict=True)]
-        assert summed == [float(value) for value in both[name]], name
-    assert max(map(float, each[1]["load"])) <= 1

@@ -20,7 +20,7 @@ FIELDS = (
     "jobs", "processors", "machine", "partition_field", "scenario", "queue_order",
     "backfill_order", "estimates", "select", "event_order", "feedback", "contiguity", "dispersal",
     "sharing", "advance_reservations", "assign", "dispatch", "pool", "pool_wait", "load", "seed",
-    "tau_s", "warm_up_s", "cool_down_s", "sample_s", "price", "quotes",
+    "tau_s", "warm_up_s", "cool_down_s", "quotes",
 )  # fmt: skip
 MEMBERS: dict[type, set[str]] = {
     Experiment: {"from_file", "of_tree", "replace", "run", "save", "data"},
@@ -30,7 +30,7 @@ MEMBERS: dict[type, set[str]] = {
     },
     Simulation: {
         "allocations", "files", "gantt", "jobs", "metrics", "notes", "plot", "quotes",
-        "reservations", "resizes", "summary", "swf", "tables", "values", "write",
+        "reservations", "resizes", "summary", "swf", "tables", "write",
     },
     SweepTable: {"axes", "compare", "mean"},
 }  # fmt: skip
