@@ -108,10 +108,8 @@ def _check_results(options: Mapping[str, Any], pools: Sequence[str | None]) -> N
         raise click.UsageError("--out takes the files of one pool; give one --pool")
     if options["save"] is not None and len(pools) > 1:
         raise click.UsageError("--save writes one experiment; give one --pool")
-    if options["paraver"] and out is None:
-        raise click.UsageError("--paraver needs a directory for its files; give --out DIR")
     for name, option in given().items():
-        if options["pools"] and name in ("paraver", "swf_file"):
+        if options["pools"] and name == "swf_file":
             raise click.UsageError(f"{option} does not apply to --pool; leave it out")
     for path in (options["swf_file"], options["save"], out and out / jobs_csv.NAME):
         if path is not None:
@@ -125,7 +123,7 @@ def _written(run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:
-        contents = run.files(result, with_paraver=options["paraver"])
+        contents = run.files(result)
         files |= {out / name: data for name, data in contents.items()}
         if run.trace is not None and run.pool is None and run.centres is None:
             files[out / SCHEDULE] = run.swf()

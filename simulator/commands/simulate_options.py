@@ -120,7 +120,7 @@ HEADINGS = {
     ),
     "Machine": ("processors", "machine", "pools"),
     "Jobs": ("first", "lenient", "resizable", "speedup", "seed"),
-    "Results": ("out", "swf_file", "save", "paraver", "as_json"),
+    "Results": ("out", "swf_file", "save", "as_json"),
 }  # fmt: skip
 #: Option that the command once had -> what to write instead.
 MOVED = {
@@ -254,7 +254,6 @@ _OPTIONS = (
         type=click.Path(path_type=Path),
         help="The experiment, which simulate reads in place of TRACE.",
     ),
-    click.option("--paraver", is_flag=True, help="Also write a Paraver trace to --out."),
     json_option,
 )
 

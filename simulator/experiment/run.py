@@ -17,7 +17,7 @@ from scheduler.text.formats import counted, json_text
 from simulator.experiment import tables
 from simulator.experiment.columns import PARQUET, as_parquet
 from simulator.experiment.tables import Columns, Named
-from simulator.results import jobs_csv, paraver
+from simulator.results import jobs_csv
 from simulator.results.schedule import OF_RESIZABLE, Schedule, Window
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
@@ -173,28 +173,21 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """
         return [*self.remarks, *_notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
 
-    def files(
-        self, summary: Mapping[str, Any] | None = None, *, with_paraver: bool = False
-    ) -> dict[str, bytes]:
+    def files(self, summary: Mapping[str, Any] | None = None) -> dict[str, bytes]:
         """Contents of the files of the results, by name.
 
         Parameters
         ----------
         summary : contents of metrics.json; None: `Simulation.summary`.
         """
-        schedule = self.schedule
         if self.centres is not None:
             contents = {jobs_csv.NAME: self.centres.jobs_csv()}
         else:
-            contents = {jobs_csv.NAME: jobs_csv.encode(schedule, self.name)}
+            contents = {jobs_csv.NAME: jobs_csv.encode(self.schedule, self.name)}
         if self.pool is not None:
             contents[ALLOCATIONS] = self.pool.allocations_csv()
         if self.quotes.rows:
             contents[QUOTES] = self.quotes.csv()
-        if with_paraver:
-            began = 0 if self.trace is None else self.trace.declared("UnixStartTime") or 0
-            began += int(schedule.jobs.submitted[0])
-            contents |= paraver.encode(schedule, began)
         contents[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
         return contents
 

@@ -20,7 +20,7 @@ LINES = 100  #: Two screens.
 TWENTY = {
     "--policy", "--queue-order", "--backfill-order", "--estimates", "--select", "--processors",
     "--machine", "--pool", "--resizable", "--speedup", "--jobs", "--seed", "--lenient", "--set",
-    "--out", "--swf", "--save", "--paraver", "--json",
+    "--out", "--swf", "--save", "--json",
 }  # fmt: skip
 VARYING = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib", "core", "trace"}
 

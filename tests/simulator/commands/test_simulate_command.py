@@ -142,7 +142,6 @@ def test_text(tmp_path: Path) -> None:
         (["--resizable", "nan"], 2, "'--resizable': must be a finite number, got 'nan'"),
         (["--queue-order", "json:dumps"], 2, "'json:dumps' is a function, but a policy is"),
         (["--resizable", "0.5", "--seed", "-1"], 2, "-1 is not in the range x>=0"),
-        (["--paraver"], 2, "--paraver needs a directory for its files; give --out DIR"),
     ],
 )
 def test_wrong_options(options: list[str], code: int, says: str) -> None:
