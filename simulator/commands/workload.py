@@ -172,40 +172,25 @@ workload.add_command(generate)
 @processors_option
 @rule_options
 @lenient_option
-@click.option(
-    "--plots", type=click.Path(path_type=Path), help="Directory for pictures, as PNG and SVG."
-)
 @json_option
-@example(
-    "reshape workload info trace.swf.gz --json",
-    "reshape workload info trace.swf.gz --plots pictures",
-)
+@example("reshape workload info trace.swf.gz --json")
 def info(
     trace: Path,
     processors: int | None,
     lenient: bool,
-    plots: Path | None,
     as_json: bool,
     **rules: Any,
 ) -> None:
-    """Describe TRACE: its irregularities, and the jobs that the rules keep.
-
-    --plots draws arrivals by hour and day, run times and sizes, weeks, and run time against size.
-    """
-    if plots is not None:
-        check_place(plots / "arrivals.png", make_parent=True)
+    """Describe TRACE: its irregularities, and the jobs that the rules keep."""
     read = swf.read(trace, fields=NEEDED, lenient=lenient)
     size = processors or machine_size(read)
     jobs, report = normalise(read, size, rules_of(rules))
     facts = summary(jobs, size)
-    files = {} if plots is None else _pictures(read, jobs, size, plots)
-    replace_all(files)
-    drawn = {"pictures": [str(path) for path in files]} if files else {}
     if as_json:
         result = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}
-        click.echo(json_text(result | drawn))
+        click.echo(json_text(result))
         return
-    click.echo("\n".join([_text(read, report, facts), *drawn.get("pictures", [])]))
+    click.echo(_text(read, report, facts))
 
 
 @workload.command()
@@ -443,24 +428,6 @@ def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
         "mean_processors": float(jobs.processors.mean()),
         "largest_processors": int(jobs.processors.max()),
     }
-
-
-def _pictures(
-    trace: swf.Trace, jobs: TraceJobs, processors: int, folder: Path
-) -> dict[Path, bytes]:
-    """Pictures of the jobs of a trace, as PNG and SVG."""
-    from scheduler.pictures import encode_all  # late: matplotlib is slow to load
-    from simulator.traces import pictures
-
-    name = Path(trace.path).name.removesuffix(".gz").removesuffix(".swf")
-    about = f"{name}, {counted(len(jobs), 'job')}"
-    figures = {
-        "arrivals": pictures.draw_arrivals(trace, jobs, about),
-        "jobs": pictures.draw_jobs(jobs, about),
-        "weeks": pictures.draw_weeks(jobs, processors, about),
-        "scatter": pictures.draw_scatter(jobs, about),
-    }
-    return {folder / file: data for file, data in encode_all(figures).items()}
 
 
 def _text(trace: swf.Trace, report: CleaningReport, facts: dict[str, Any]) -> str:

@@ -1,4 +1,4 @@
-"""Pictures and loads of traces by `reshape workload`."""
+"""Loads of traces."""
 
 from __future__ import annotations
 
@@ -13,31 +13,6 @@ from paths import SMALL_TRACE as SMALL
 from simulator.traces import swf
 from simulator.traces.derived import offered_load, scaled
 from simulator.traces.normalise import NEEDED, machine_size, normalise
-from simulator.traces.pictures import local_times
-
-
-def test_pictures_of_a_trace(tmp_path: Path) -> None:
-    told = json.loads(invoke("workload", "info", SMALL, "--plots", tmp_path, "--json").stdout)
-    names = [f"{name}.{form}" for name in ("arrivals", "jobs", "weeks", "scatter")
-             for form in ("png", "svg")]  # fmt: skip
-    assert [Path(path).name for path in told["pictures"]] == names
-    assert {path.name for path in tmp_path.iterdir()} == {*names}
-    before = (tmp_path / "arrivals.svg").read_bytes()
-    invoke("workload", "info", SMALL, "--plots", tmp_path)
-    assert (tmp_path / "arrivals.svg").read_bytes() == before
-
-
-def test_local_hours_and_days(tmp_path: Path) -> None:
-    lines = ["; MaxProcs: 4", "; UnixStartTime: 1000000000", "1 0 -1 5 1 -1 -1 1 9", "2 7200 0 5 1"]
-    for zone, hours, days in (
-        ("; TimeZoneString: Europe/Stockholm", [3, 5], [6, 6]),  # 2001-09-09 01:46:40 UTC, Sunday
-        ("; TimeZone: -18000", [20, 22], [5, 5]),
-        ("; TimeZoneString: Nowhere/Here", [1, 3], [6, 6]),
-    ):
-        path = tmp_path / "a.swf"
-        path.write_text("\n".join([zone, *lines]) + "\n")
-        trace = swf.read(path, fields=NEEDED)
-        assert local_times(trace, normalise(trace, 4)[0])[:2] == (hours, days)
 
 
 @pytest.mark.parametrize("load", [0.3, 0.9, 2.0])
