@@ -87,8 +87,8 @@ def _weeks(
 ) -> list[tuple[int, Trace]]:
     """Weeks of a trace with their numbers; the runs of one process share them."""
     trace = swf.read(path, fields={*NEEDED, "wait"})
-    choice = choose(trace, processors, count, utilization, draw)
-    return [(week.number, cut(trace, week)) for week in choice.weeks]
+    weeks = choose(trace, processors, count, utilization, draw)
+    return [(week.number, cut(trace, week)) for week in weeks]
 
 
 MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"

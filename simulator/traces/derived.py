@@ -158,46 +158,8 @@ class Week(msgspec.Struct, frozen=True):
     jobs: int
 
 
-class WeekChoice(msgspec.Struct, frozen=True):
-    """Weeks that were chosen, and the numbers of the choice.
-
-    Parameters
-    ----------
-    processors, least : of the machine; least utilization requested.
-    windows, full : windows of the trace; those that are busy enough.
-    without_wait : jobs that ran and have no wait in the log; they count from their submission.
-    never_ran : jobs without run time or processors; they do not count.
-    weeks : the chosen ones, by time.
-    """
-
-    processors: int
-    least: float
-    windows: int
-    full: int
-    without_wait: int
-    never_ran: int
-    weeks: list[Week]
-
-    @property
-    def sentence(self) -> str:
-        """The choice in one sentence."""
-        odd = ""
-        if self.without_wait:
-            jobs = counted(self.without_wait, "job")
-            odd += f"; {jobs} of unknown wait counted from submission"
-        if self.never_ran:
-            jobs = counted(self.never_ran, "job")
-            odd += f"; {jobs} without run time or processors did not count"
-        return (
-            f"{counted(self.windows, 'week')}, {self.full} with a utilization of at least"
-            f" {self.least:g} on {counted(self.processors, 'processor')},"
-            f" {len(self.weeks)} of them taken"
-            f"{odd}"
-        )
-
-
-def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 1) -> WeekChoice:
-    """Choose weeks of a trace.
+def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 1) -> list[Week]:
+    """Choose weeks of a trace, in the order of time.
 
     Parameters
     ----------
@@ -211,7 +173,7 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
     ReshapeError : there is none.
     """
     submit = trace.columns["submit"].astype(np.float64)
-    held, without_wait, never_ran = _held(trace)
+    held = _held(trace)
     first = float(submit.min())
     windows = int((float(submit.max()) - first) // WEEK_S) + 1
     begins = first + WEEK_S * np.arange(windows)
@@ -226,11 +188,10 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
         raise ReshapeError(
             f"{trace.path}: none of its {counted(windows, 'week')} has a utilization of at least"
             f" {least:g} on {processors} processors, the busiest has {busiest:.3f};"
-            " give a lower --utilization, or the machine's --processors"
+            " give a lower utilization, or the number of processors of the machine"
         )
     drawn = np.random.default_rng(seed).permutation(len(full))[:count]
-    taken = [full[i] for i in sorted(drawn.tolist())]
-    return WeekChoice(processors, least, windows, len(full), without_wait, never_ran, taken)
+    return [full[i] for i in sorted(drawn.tolist())]
 
 
 def cut(trace: Trace, week: Week) -> Trace:
@@ -245,19 +206,16 @@ def cut(trace: Trace, week: Week) -> Trace:
     return Trace(trace.path, trace.header, columns, trace.oddities)
 
 
-def _held(trace: Trace) -> tuple[NDArray[np.float64], int, int]:
-    """Spans in which jobs held processors.
+def _held(trace: Trace) -> NDArray[np.float64]:
+    """Start, end (seconds) and processors of each job that ran, (3, n) float64.
 
-    Returns
-    -------
-    start, end (seconds) and processors of each job that ran, (3, n) float64; how many of them have
-    no wait; how many jobs did not run.
+    A job whose wait the log does not record counts from its submission.
     """
     column = {name: trace.columns[name] for name in ("submit", "wait", "run", "processors")}
     ran = (column["run"] > 0) & (column["processors"] > 0)
     start = column["submit"] + np.maximum(column["wait"], 0)
     held = np.array([start, start + column["run"], column["processors"]], dtype=np.float64)
-    return held[:, ran], int((column["wait"][ran] < 0).sum()), int((~ran).sum())
+    return held[:, ran]
 
 
 def _inside(held: NDArray[np.float64], begin: float) -> float:

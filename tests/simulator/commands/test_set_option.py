@@ -15,6 +15,8 @@ from paths import SMALL_TRACE as SMALL
 from reshape.__main__ import main
 from simulator.commands.simulate import simulate
 from simulator.commands.simulate_options import HEADINGS, MOVED, assignments, paths
+from simulator.traces import swf
+from simulator.workload_models.drawn import MIXES, Demands
 
 LINES = 100  #: Two screens.
 TWENTY = {
@@ -111,7 +113,7 @@ def test_a_field_of_the_short_form_goes_with_those_below_it(tmp_path: Path) -> N
     machine.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 3000}\n"
     )
-    invoke("workload", "demands", SMALL, demands, "--mix", "high")
+    swf.write(demands, Demands(MIXES["high"]).of(swf.read(SMALL), 1))
     common = [demands, "--machine", machine, "--jobs", 150]
     table, ratio = ("--set", "sharing=table"), ("--set", "sharing.penalty=ratio")
     long = told(*common, "--set", "sharing.windows=table", *ratio)

@@ -18,6 +18,7 @@ from paths import SMALL_TRACE as SMALL
 
 from scheduler.model.procset import ProcSet
 from simulator.traces import files, swf
+from simulator.workload_models.drawn import MIXES, Demands
 
 BIN = Path(sys.executable).parent
 BY_QUEUE = ("--set", "partition_field=queue")
@@ -171,9 +172,6 @@ def test_workload(tmp_path: Path) -> None:
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
     done = invoke("workload", "convert", SMALL, "a.xy", code=2)
     assert "does not end in .swf, .swf.gz, .csv" in done.stderr
-    for wrong in (["--mix", "medium"], ["--levels", "2000-a-1"]):
-        done = invoke("workload", "demands", SMALL, tmp_path / "to.swf", *wrong, code=2)
-        assert f"{wrong[0]} {wrong[1]!r}: write whole numbers, as in" in done.stderr
 
 
 def test_results_are_there_whole_or_not_at_all(
@@ -264,7 +262,7 @@ def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
     machine.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}\n"
     )
-    invoke("workload", "demands", SMALL, demands, "--mix", "high")
+    swf.write(demands, Demands(MIXES["high"]).of(swf.read(SMALL), 1))
     common = [demands, "--machine", machine, "--set", "sharing=table", "--json"]
     told = {
         name: json.loads(invoke("simulate", *common, *options).stdout)

@@ -17,12 +17,11 @@ from scheduler.policies.redirection import Redirection
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.commands.simulate import simulate
-from simulator.commands.workload import workload
 from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
 from simulator.traces.normalise import Rules
-from simulator.workload_models.drawn import Demands
+from simulator.workload_models.drawn import MIXES, Demands
 
 #: Jobs 1 and 2 share a node for 100 s; job 3 fills a node of its own.
 TRACE = """\
@@ -113,8 +112,7 @@ def test_enough_for_all_changes_nothing() -> None:
 
 def test_commands(tmp_path: Path) -> None:
     drawn = tmp_path / "high.swf"
-    done = CliRunner().invoke(workload, ["demands", str(SMALL_TRACE), str(drawn), "--mix", "high"])
-    assert done.exit_code == 0, done.output
+    swf.write(drawn, Demands(MIXES["high"]).of(swf.read(SMALL_TRACE), 1))
     column = swf.read(drawn).columns["shared:memory_bandwidth"]
     assert set(column.tolist()) == {500, 1000, 2000}
     assert 0.7 < (column == 2000).mean() < 0.9
@@ -156,16 +154,12 @@ def test_options_that_do_not_go_together(options: list[str], message: str) -> No
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("mix", "message"),
     [
-        (["--mix", "80-10"], "mix 80-10 must have 3 percentages"),
-        (["--mix", "80-10-20"], "mix 80-10-20 must be percentages >= 0 that add up to 100"),
-        (["--mix", "most"], "--mix 'most': write whole numbers"),
+        ((80, 10), "mix 80-10 must have 3 percentages"),
+        ((80, 10, 20), "mix 80-10-20 must be percentages >= 0 that add up to 100"),
     ],
 )
-def test_wrong_mixes(tmp_path: Path, options: list[str], message: str) -> None:
-    done = CliRunner().invoke(
-        workload, ["demands", str(SMALL_TRACE), str(tmp_path / "x.swf"), *options]
-    )
-    assert done.exit_code == 2
-    assert message in " ".join(done.output.split())
+def test_wrong_mixes(mix: tuple[int, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Demands(mix)

@@ -30,6 +30,8 @@ from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
+from simulator.traces import swf
+from simulator.workload_models.drawn import MIXES, Demands
 from simulator.workload_models.workload import Workload
 
 SHARING = Sharing(
@@ -282,11 +284,8 @@ def test_commands(tmp_path: Path) -> None:
     alone = CliRunner().invoke(simulate, words)
     assert json.loads(alone.output)["makespan_s"] == pytest.approx(100)
 
-    from simulator.commands.workload import workload
-
     drawn = tmp_path / "high.swf"
-    made = CliRunner().invoke(workload, ["demands", str(SMALL_TRACE), str(drawn), "--mix", "high"])
-    assert made.exit_code == 0, made.output
+    swf.write(drawn, Demands(MIXES["high"]).of(swf.read(SMALL_TRACE), 1))
     nodes = tmp_path / "small.yaml"
     nodes.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 3000}\n"

@@ -13,6 +13,8 @@ from paths import SYNTHETIC_TRACE
 from reshape.errors import ReshapeError
 from simulator.studies.redir import MAX, MEAN, TraceRatios, judged, report
 from simulator.study.study import Row
+from simulator.traces import swf
+from simulator.traces.derived import choose, cut
 
 pytestmark = pytest.mark.studies
 
@@ -87,9 +89,9 @@ def test_claims_about_a_trace_of_the_paper(output: Path) -> None:
 
 
 def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
-    """Compare with `reshape workload weeks` and `reshape simulate` under the same rules."""
-    invoke("workload", "weeks", SYNTHETIC_TRACE, "--weeks", 2, "--utilization", 0.1, "-o", tmp_path)
-    week = tmp_path / "synthetic-week-001.swf.gz"
+    """Compare with `reshape simulate` under the same rules."""
+    trace, week = swf.read(SYNTHETIC_TRACE), tmp_path / "week.swf.gz"
+    swf.write(week, cut(trace, choose(trace, 128, 2, 0.1)[0]))
     rules = ("--estimates", "exact", "--set", "jobs.rules.overrun=extend", "--json")
     for row in rows(output):
         point = row.parameters

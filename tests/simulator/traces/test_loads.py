@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +15,11 @@ from simulator.traces.normalise import NEEDED, machine_size, normalise
 
 
 @pytest.mark.parametrize("load", [0.3, 0.9, 2.0])
-def test_a_trace_is_brought_to_a_load(tmp_path: Path, load: float) -> None:
-    to = tmp_path / "scaled.swf.gz"
-    said = invoke("workload", "scale", SMALL, to, "--load", load).stdout
-    assert f"-> {load:g}" in said
-    told = json.loads(invoke("workload", "info", to, "--json").stdout)
-    assert told["offered_load"] == pytest.approx(load, rel=1e-3)
-    old, new = swf.read(SMALL), swf.read(to)
+def test_a_trace_is_brought_to_a_load(load: float) -> None:
+    old = swf.read(SMALL)
+    size = machine_size(old)
+    new = scaled(old, normalise(old, size)[0], size, load)
+    assert offered_load(normalise(new, size)[0], size) == pytest.approx(load, rel=1e-3)
     assert (old.columns["run"] == new.columns["run"]).all()
     assert (np.argsort(old.columns["submit"], kind="stable")
             == np.argsort(new.columns["submit"], kind="stable")).all()  # fmt: skip
@@ -32,7 +29,7 @@ def test_a_trace_is_brought_to_a_load(tmp_path: Path, load: float) -> None:
 def test_traces_without_a_load(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text("; MaxProcs: 4\n1 0 -1 5 1 -1 -1 1 9\n2 0 -1 5 1 -1 -1 1 9\n")
-    said = invoke("workload", "scale", path, tmp_path / "b.swf", "--load", 1, code=1).stderr
+    said = invoke("simulate", path, "--set", "load=1", code=1).stderr
     assert "all jobs are submitted at one time" in said
     trace = swf.read(SMALL, fields=NEEDED)
     jobs, _ = normalise(trace, machine_size(trace))

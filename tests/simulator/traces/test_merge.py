@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from command_line import invoke
 
 from simulator.traces import swf
 from simulator.traces.derived import merge, origins
@@ -41,17 +40,3 @@ def test_a_trace_without_partitions_has_no_origins(tmp_path: Path) -> None:
 def test_names_and_traces_must_be_as_many(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="1 trace cannot have 2 names"):
         merge([trace(tmp_path, "x", [0])], ["a", "b"])
-
-
-def test_the_command_writes_the_merged_trace(tmp_path: Path) -> None:
-    for name in ("x", "y"):
-        trace(tmp_path, name, [0, 5, 9])
-    out = tmp_path / "both.swf.gz"
-    done = invoke("workload", "merge", tmp_path / "x.swf", tmp_path / "y.swf", "-o", out)
-    assert "6 jobs of 2 traces" in done.stdout
-    assert origins(swf.read(out)) == ["x", "y"] * 3
-    names = ("--name", "only")
-    done = invoke(
-        "workload", "merge", tmp_path / "x.swf", tmp_path / "y.swf", *names, "-o", out, code=2
-    )
-    assert "1 name for 2 traces" in done.stderr

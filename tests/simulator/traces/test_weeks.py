@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
-from command_line import invoke
 from hypothesis import given
 from hypothesis import strategies as st
-from paths import SMALL_TRACE as SMALL
 
 from reshape.errors import ReshapeError
 from simulator.traces import derived as weeks
-from simulator.traces import swf
 from simulator.traces.derived import WEEK_S, choose, cut
 from simulator.traces.swf import Oddities, Trace
 
@@ -38,15 +32,12 @@ def test_jobs_at_the_borders() -> None:
         (begin + week, 0, 0, 4),  # never ran
         (begin + week, -1, DAY_S, 1),  # unknown wait
     )
-    choice = choose(read, 4, 20, 0.4)
-    assert [week.number for week in choice.weeks] == [1]
-    first = choice.weeks[0]
+    (first,) = choose(read, 4, 20, 0.4)
+    assert first.number == 1
     assert first.utilization == pytest.approx((4 * 4 + 2 * 3) / (4 * 7))
     assert (first.begin, first.jobs) == (begin, 3)
-    second = choose(read, 4, 20, 0.2).weeks[1]
+    second = choose(read, 4, 20, 0.2)[1]
     assert second.utilization == pytest.approx((2 * 3 + 1 * 2 + 1) / (4 * 7))
-    assert (choice.windows, choice.full) == (2, 1)
-    assert (choice.without_wait, choice.never_ran) == (1, 1)
     part = cut(read, first)
     assert part.columns["submit"].tolist() == [0, 3 * DAY_S, week - 1]
     assert part.columns["run"].tolist() == [4 * DAY_S, 6 * DAY_S, 2 * DAY_S], "whole"
@@ -61,7 +52,7 @@ def test_utilization_hour_by_hour(jobs: list[tuple[int, int, int, int]]) -> None
     read = trace(*((a * 3600, max(w * 3600, -1), r * 3600, p) for a, w, r, p in jobs))
     weeks.WEEK_S = 36000.0
     try:
-        found = {week.begin: week for week in choose(read, 4, 99, 0.0).weeks}
+        found = {week.begin: week for week in choose(read, 4, 99, 0.0)}
     finally:
         weeks.WEEK_S = WEEK_S
     first = min(job[0] for job in jobs)
@@ -77,9 +68,7 @@ def test_utilization_hour_by_hour(jobs: list[tuple[int, int, int, int]]) -> None
 def test_more_than_wanted_are_drawn() -> None:
     week = int(WEEK_S)
     read = trace(*((i * week, 0, week, 4) for i in range(12)))
-    chosen = [
-        [week.number for week in choose(read, 4, 5, 0.9, seed).weeks] for seed in (1, 1, 2, 3)
-    ]
+    chosen = [[week.number for week in choose(read, 4, 5, 0.9, seed)] for seed in (1, 1, 2, 3)]
     assert all(numbers == sorted(set(numbers)) and len(numbers) == 5 for numbers in chosen)
     assert chosen[0] == chosen[1]
     assert len(set(map(tuple, chosen))) > 1
@@ -88,28 +77,3 @@ def test_more_than_wanted_are_drawn() -> None:
 def test_none_is_busy_enough() -> None:
     with pytest.raises(ReshapeError, match=r"none of its 1 week has .* 0.7 on 400 proc"):
         choose(trace((0, 0, DAY_S, 4)), 400, 20, 0.7)
-
-
-def test_as_a_command(tmp_path: Path) -> None:
-    out = tmp_path / "weeks"
-    options = ("--utilization", 0.2, "--seed", 3)
-    done = invoke("workload", "weeks", SMALL, *options, "-o", out)
-    assert "utilization of at least 0.2 on 64 processors" in done.stdout
-    report = json.loads((out / "weeks.json").read_text())
-    assert (
-        json.loads(
-            invoke("workload", "weeks", SMALL, *options, "-o", tmp_path / "b", "--json").stdout
-        )
-        == report
-    )
-    for path in sorted(out.iterdir()):
-        assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
-    assert report["weeks"]
-    for week in report["weeks"]:
-        part = swf.read(out / f"small-week-{week['number']:03}.swf.gz")
-        assert len(part) == week["jobs"]
-        assert part.columns["submit"].max() < WEEK_S
-        assert part.declared("MaxProcs") == 64
-    wrong = invoke("workload", "weeks", SMALL, "--utilization", 5, "-o", tmp_path / "c", code=1)
-    assert "give a lower --utilization" in wrong.stderr
-    assert not (tmp_path / "c").exists()
