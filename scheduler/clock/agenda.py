@@ -85,6 +85,15 @@ class Agenda:
         self.next[event.job] = event
         self.add(event)
 
+    def enter_end(self, at: float, event: JobEnded) -> None:
+        """Enter the end of a job at its time (s), in place of any next event of the job.
+
+        An end that replaces nothing is no `next` event, which keeps rigid jobs fast.
+        """
+        if self.next and event.job in self.next:
+            self.next[event.job] = event
+        self.enter(at, event)
+
     @property
     def first_point(self) -> ResizePoint | None:
         """The first entry, if it is the next event of a job and a resize point."""

@@ -102,7 +102,8 @@ class ExpectedJobs(Physics):
             self._work[number] = ResizableWork(MODELLED, iteration_s, job.size)
             self._agenda.set_next(JobStarted(now, number))
         else:
-            self._end_at(number, now + self._expected_s(job))
+            at = now + self._expected_s(job)
+            self._agenda.enter_end(at, JobEnded(at, number))
 
     def expected_end(self, number: int) -> float:
         """Expected end of a rigid job that has started, s; inf if it has none."""
@@ -164,7 +165,8 @@ class ExpectedJobs(Physics):
         if job.state is JobState.COMPLETING:
             return
         if work is None:
-            self._end_at(job.id, self._end_of(job))
+            at = self._end_of(job)
+            self._agenda.enter_end(at, JobEnded(at, job.id))
             return
         iteration_s = job.history.predict_s(job.size)
         if not iteration_s:
@@ -211,10 +213,3 @@ class ExpectedJobs(Physics):
         if job.id not in self._run_s:
             end = min(end, job.ends_by_progress)
         return max(end, self._agenda.now)
-
-    def _end_at(self, number: int, at: float) -> None:
-        ends = JobEnded(at, number)
-        if number in self._agenda.next:  # replaces an earlier event of the job
-            self._agenda.set_next(ends)
-        else:
-            self._agenda.add(ends)

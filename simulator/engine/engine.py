@@ -127,18 +127,17 @@ class Engine:
         if sharing is not None:
             demands = sharing.demands([spec.shared for spec in specs])
             shared = SharedIterations(agenda, demands, sharing.nodes())
-        rigid = RigidJobs(agenda, run_s, contiguity, cpu_factors, shared)
-        physics: Physics = rigid
-        if single is not None:
+        physics: Physics
+        if single is None:
+            physics = RigidJobs(agenda, run_s, contiguity, cpu_factors, shared)
+        else:
             if sharing is not None and sharing.windows != "changes":
                 raise ValueError(
                     f"windows {sharing.windows!r} need jobs that are not resized; take 'changes'"
                 )
             self._shared = shared
-            parts = (single, site, agenda, costs, rng, rigid, cpu_factors, shared, contiguity)
-            physics = self._programs = Programs(
-                *parts, keep_places=allocations, core=site if isinstance(site, Core) else None
-            )
+            parts = (single, site, agenda, costs, rng, contiguity, cpu_factors, shared, allocations)
+            physics = self._programs = Programs(*parts)
         earlier = 0
         if feedback is not None:
             self._submitted = [nan] * len(specs)

@@ -18,10 +18,10 @@ import numpy as np
 from reshape.wire.messages import ResizeTimes
 from scheduler.clock.agenda import Agenda
 from scheduler.clock.driven import Recording
-from scheduler.clock.loop import Physics
 from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,
+    JobEnded,
     JobStarted,
     ResizeDone,
     ResizePoint,
@@ -34,7 +34,7 @@ from scheduler.model.procset import ProcSet
 from simulator.engine.costs import Costs, ProcessStarts, StepTime
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import RunTimeOn
-from simulator.engine.rigid_jobs import IterationEnd, RigidJobs, SharedIterations
+from simulator.engine.rigid_jobs import RigidJobs, SharedIterations
 from simulator.results.schedule import Sizes
 
 #: As in `scheduler.model.job`.
@@ -92,8 +92,8 @@ class ProgramState:
         return ends if ends > now else now
 
 
-class Programs(Physics):
-    """Programs on a machine where starts, joins, moves and ends take time.
+class Programs(RigidJobs):
+    """Programs and rigid jobs on a machine where starts, joins, moves and ends take time.
 
     A running job has exactly one next event: the end of its start, of its iteration, of its resize,
     or of all.
@@ -101,15 +101,12 @@ class Programs(Physics):
     Parameters
     ----------
     jobs : in the order of their numbers, from 1.
-    site : whose orders are carried out; it forgets ended jobs when they are collected.
+    site : whose orders are carried out; it forgets ended jobs when they are collected. A core
+        passes resize points without events where it can.
     agenda : takes the events.
     costs, rng : see `Engine`.
-    rigid : runs the rigid jobs.
-    cpu_factors : see `RigidJobs`.
-    shared : prolongs iterations and rigid jobs that share nodes; None: nothing does.
-    contiguity : gain of the iterations on contiguous processors; that of rigid jobs is in `rigid`.
+    contiguity, cpu_factors, shared : see `RigidJobs`; they apply to iterations as well.
     keep_places : keep the processors of each job over time.
-    core : the site if it is a core, which passes resize points without events where it can.
 
     Attributes
     ----------
@@ -129,13 +126,13 @@ class Programs(Physics):
         agenda: Agenda,
         costs: Costs,
         rng: np.random.Generator | None,
-        rigid: RigidJobs,
+        contiguity: RunTimeOn | None = None,
         cpu_factors: Mapping[int, float] | None = None,
         shared: SharedIterations | None = None,
-        contiguity: RunTimeOn | None = None,
         keep_places: bool = False,
-        core: Core | None = None,
     ) -> None:
+        run_s = [job.run_s for job in jobs]
+        super().__init__(agenda, run_s, contiguity, cpu_factors, shared)
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.sizes: dict[int, Sizes] = {}
         self.held: dict[int, list[tuple[float, int]]] = {}
@@ -143,22 +140,19 @@ class Programs(Physics):
         if keep_places:
             self.held_places = {}
         self.held_s = 0.0
-        self._jobs = jobs
-        self._site, self._agenda = site, agenda
+        self._jobs, self._site = jobs, site
         self._costs, self._rng = costs, rng
         self._points_cost = costs.point != StepTime()
-        self._core = None if self._points_cost or shared is not None else core
+        may_pass = not self._points_cost and shared is None
+        self._core = site if isinstance(site, Core) and may_pass else None
         self.passes = self._core is not None
-        self._rigid, self._shared = rigid, shared
-        self._cpu_factors, self._contiguity = cpu_factors, contiguity
         self._starts = ProcessStarts()
         self._up_at = nan  # when the next processes are up
         self._states: dict[int, ProgramState] = {}
 
     def begin_instant(self, before: float, events: list[Event]) -> None:
         """Count what jobs held since the last instant, and continue with the processes now up."""
-        if self._shared is not None:
-            self._shared.finish(events)
+        super().begin_instant(before, events)
         if self.sizes or self._site.live:
             machine = self._site.machine
             held = machine.processors - machine.free_count
@@ -342,12 +336,7 @@ class Programs(Physics):
         if job.spec.resizable:
             self._agenda.set_next(JobStarted(at, number))
             return
-        end_s = self._costs.end.of(job.spec.processors, self._rng)
-        if self._shared is not None:
-            end = IterationEnd(number, at, job.run_s, at + job.run_s, end_s)
-            self._shared.begin(end, order.processors, at + job.run_s - self._agenda.now)
-            return
-        self._rigid.compute(order, at, end_s)
+        self.compute(order, at, self._costs.end.of(job.spec.processors, self._rng))
 
     def _move_s(self, order: Expand | Contract) -> float:
         return self._states[order.job].job.data_bytes / self._costs.bytes_per_s
@@ -406,25 +395,15 @@ class Programs(Physics):
         state.iterations += 1
         done, iterations = state.iterations, state.all_iterations
         ends = state.ends = state.end_of(done, now)
-        iteration_s = run_s / iterations
-        if self._shared is None and done < iterations:
-            point = RESIZE_POINT(
-                ends, number, done, iteration_s, None, state.data_bytes, "", iterations
-            )
-            self._agenda.set_next(point)
-            return
-        end_s = self._costs.end.of(size, self._rng) if done == iterations else None
-        iteration = IterationEnd(
-            number,
-            since + point_s,
-            iteration_s,
-            ends,
-            end_s,
-            done,
-            iterations,
-            state.data_bytes,
-        )
-        if self._shared is None:
-            self._agenda.set_next(iteration.event(ends))
+        end_s = self._costs.end.of(size, self._rng) if done == iterations else 0.0
+        event: ResizePoint | JobEnded
+        if done == iterations:
+            event = JOB_ENDED(ends + end_s, number)
         else:
-            self._shared.begin(iteration, self._computes_on(number), ends - now)
+            iteration_s, data_bytes = run_s / iterations, state.data_bytes
+            event = RESIZE_POINT(ends, number, done, iteration_s, None, data_bytes, "", iterations)
+        if self._shared is None:
+            self._agenda.set_next(event)
+            return
+        processors = self._computes_on(number)
+        self._shared.begin(event, processors, since + point_s, ends, ends - now, end_s)

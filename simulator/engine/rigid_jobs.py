@@ -24,47 +24,42 @@ from scheduler.model.sharing import Demand, SharedNodes
 from simulator.engine.physics import RunTimeOn
 
 
-class IterationEnd:
-    """What follows an iteration: a resize point, or the end of the job.
+class SharedIteration:
+    """An iteration that others on its nodes may prolong.
 
     Parameters
     ----------
-    job : its number.
-    began : time at which the iteration began, s.
-    alone_s, alone_at : its time without neighbours, s, and when it ends then.
-    end_s : time from the last iteration until the processes are gone, s; None: more iterations
-        follow.
-    done, iterations : iterations finished then, and all of them.
-    data_bytes : of the job.
+    event : what follows it without them: a resize point, or the end of the job.
+    began, alone_at : when it begins, and when it ends without them, s.
+    end_s : time from its end until the processes of a job that ends are gone, s.
+    entered_at, seconds : when it was entered, and the time from then until its end without others,
+        s.
     """
 
     def __init__(
         self,
-        job: int,
+        event: ResizePoint | JobEnded,
         began: float,
-        alone_s: float,
         alone_at: float,
-        end_s: float | None,
-        done: int = 1,
-        iterations: int = 1,
-        data_bytes: int = 0,
+        end_s: float,
+        entered_at: float,
+        seconds: float,
     ) -> None:
-        self.job, self.began = job, began
-        self.alone_s, self.alone_at, self.end_s = alone_s, alone_at, end_s
-        self.done, self.iterations, self.data_bytes = done, iterations, data_bytes
+        self.event, self.began, self.alone_at, self.end_s = event, began, alone_at, end_s
+        self.entered_at, self.seconds = entered_at, seconds
 
-    def event(self, at: float) -> JobEnded | ResizePoint:
-        """Event of an iteration that ends at a time (s)."""
-        iteration_s = self.alone_s if at == self.alone_at else at - self.began
-        if self.end_s is not None:
-            return JobEnded(at + self.end_s, self.job)
+    def moved_to(self, at: float) -> JobEnded | ResizePoint:
+        """What follows it if it ends at a time (s); a new event, as the agenda keeps old ones."""
+        event = self.event
+        if isinstance(event, JobEnded):
+            return JobEnded(at + self.end_s, event.job)
         return ResizePoint(
             at,
-            self.job,
-            self.done,
-            iteration_s,
-            data_bytes=self.data_bytes,
-            iterations=self.iterations,
+            event.job,
+            event.iteration,
+            event.iteration_s if at == self.alone_at else at - self.began,
+            data_bytes=event.data_bytes,
+            iterations=event.iterations,
         )
 
 
@@ -86,19 +81,26 @@ class SharedIterations:
     def __init__(self, agenda: Agenda, demands: Sequence[Demand], nodes: SharedNodes) -> None:
         self._agenda, self._demands, self._nodes = agenda, demands, nodes
         self.times: dict[int, tuple[float, float]] = {}
-        self._ends: dict[int, IterationEnd] = {}
-        self._begun: dict[int, tuple[float, float]] = {}  # begin and time without neighbours, s
+        self._under_way: dict[int, SharedIteration] = {}
 
-    def begin(self, end: IterationEnd, processors: ProcSet, seconds: float) -> None:
-        """Begin an iteration, enter its end and move those of the neighbours.
+    def begin(
+        self,
+        event: ResizePoint | JobEnded,
+        processors: ProcSet,
+        began: float,
+        alone_at: float,
+        seconds: float,
+        end_s: float,
+    ) -> None:
+        """Enter an iteration and what follows it, and move the ends of the neighbours.
 
         Parameters
         ----------
-        processors : on which the job computes.
-        seconds : its time without neighbours.
+        processors : on which the job computes. The others: see `SharedIteration`.
         """
-        number, now = end.job, self._agenda.now
-        self._ends[number], self._begun[number] = end, (now, seconds)
+        number, now = event.job, self._agenda.now
+        iteration = SharedIteration(event, began, alone_at, end_s, now, seconds)
+        self._under_way[number] = iteration
         self._move(self._nodes.start(number, processors, self._demands[number - 1], seconds, now))
 
     def finish(self, events: Iterable[Event]) -> None:
@@ -107,17 +109,17 @@ class SharedIterations:
         for event in events:
             if isinstance(event, (JobEnded, ResizePoint)) and event.job in self._nodes.jobs:
                 changed += self._nodes.end(event.job, self._agenda.now)
-                self._count(self._ends.pop(event.job), event)
+                self._count(self._under_way.pop(event.job), event)
         self._move(changed)
 
-    def _count(self, end: IterationEnd, event: JobEnded | ResizePoint) -> None:
+    def _count(self, iteration: SharedIteration, event: JobEnded | ResizePoint) -> None:
         """Count the time of an iteration that an event has ended."""
-        begun, seconds = self._begun.pop(end.job)
         if type(event) is JobEnded and event.signal:
             return
-        took_s = self._agenda.now - (end.end_s or 0.0) - begun
-        run_s, added_s = self.times.get(end.job, (0.0, 0.0))
-        self.times[end.job] = run_s + seconds, added_s + max(0.0, took_s - seconds)
+        seconds = iteration.seconds
+        took_s = self._agenda.now - iteration.end_s - iteration.entered_at
+        run_s, added_s = self.times.get(event.job, (0.0, 0.0))
+        self.times[event.job] = run_s + seconds, added_s + max(0.0, took_s - seconds)
 
     def _move(self, jobs: Iterable[int]) -> None:
         """Enter the ends of iterations again, except of jobs that were killed."""
@@ -126,10 +128,11 @@ class SharedIterations:
             job, entered = self._nodes.jobs.get(number), agenda.next.get(number)
             if job is None or (type(entered) is JobEnded and entered.signal):
                 continue
-            end, at = self._ends[number], max(job.ends, agenda.now)
-            if isclose(at, end.alone_at, rel_tol=1e-12) and end.alone_at >= agenda.now:
-                at = end.alone_at  # without the rounding errors of changes that prolong nothing
-            agenda.interrupt(end.event(at))
+            iteration, at = self._under_way[number], max(job.ends, agenda.now)
+            alone_at = iteration.alone_at
+            if isclose(at, alone_at, rel_tol=1e-12) and alone_at >= agenda.now:
+                at = alone_at  # without the rounding errors of changes that prolong nothing
+            agenda.interrupt(iteration.moved_to(at))
 
 
 class RigidJobs(Physics):
@@ -165,21 +168,15 @@ class RigidJobs(Physics):
 
     def start(self, order: Start) -> None:
         """Start a job and enter its end."""
-        if self._shared is None:
-            self.compute(order, self._agenda.now, 0.0)
-            return
-        number, now = order.job, self._agenda.now
-        run_s = self._run_s[number - 1]
-        end = IterationEnd(number, now, run_s, now + run_s, 0.0)
-        self._shared.begin(end, order.processors, run_s)
+        self.compute(order, self._agenda.now, 0.0)
 
-    def compute(self, order: Start, since: float, around_s: float) -> None:
+    def compute(self, order: Start, since: float, end_s: float) -> None:
         """Enter the end of a job.
 
         Parameters
         ----------
         since : time at which the job begins to compute, seconds.
-        around_s : time besides the run time until its processes are gone, seconds.
+        end_s : time from its run until its processes are gone, seconds.
         """
         number = order.job
         run_s = self._run_s[number - 1]
@@ -187,9 +184,11 @@ class RigidJobs(Physics):
             run_s *= self._cpu_factors.get(number, 1.0)
         if self._contiguity is not None:
             run_s = self._contiguity(run_s, order.processors)
-        agenda, at = self._agenda, since + (around_s + run_s)
-        ends = JOB_ENDED(at, number)
-        if agenda.next and number in agenda.next:  # replaces the end of a run that was redirected
-            agenda.set_next(ends)
-        else:
-            agenda.enter(at, ends)
+        agenda, at = self._agenda, since + (end_s + run_s)
+        if self._shared is None:
+            agenda.enter_end(at, JOB_ENDED(at, number))
+            return
+        alone_at, now = since + run_s, agenda.now
+        seconds = run_s if since == now else alone_at - now
+        ended = JOB_ENDED(at, number)
+        self._shared.begin(ended, order.processors, since, alone_at, seconds, end_s)
