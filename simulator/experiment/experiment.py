@@ -115,24 +115,26 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         table with a row for each decision: `at_s` (s), `decision` ("wait", "start", "expand",
         "contract", "continue", "kill", "requeue"), `rule` and `reason`, a sentence with the numbers
         that the rule saw. Reasons number jobs from 1 in the order of `Simulation.jobs`. Equal
-        decisions in succession are one row, the first of them.
+        decisions in succession are one row, the first of them. Of several centres a column `centre`
+        names the one that decided, unless one core decides for all of them.
 
         Raises
         ------
-        ConfigError : no job has the number; there are several centres. See also `run`.
+        ConfigError : no job has the number. See also `run`.
         """
-        if self.centres is not None:
-            raise ConfigError("of several centres no job can be explained yet", field="job")
         from simulator.experiment.watches import JobDecisions  # late, as all that few runs need
 
         told: list[JobDecisions] = []
+        names: list[str] = []
 
         def watch(cores: Sequence[Core], jobs: TraceJobs) -> Watch:
-            told.append(JobDecisions(cores[0], jobs, str(job)))
+            told.append(JobDecisions(cores, jobs, str(job)))
+            if len(cores) > 1:
+                names.extend(centre.name for centre in self.centres or ())
             return told[0]
 
         simulated(self, watch=watch)
-        return decision_columns(told[0].rows)
+        return decision_columns(told[0].rows, names)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:

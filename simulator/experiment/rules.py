@@ -69,7 +69,8 @@ _OF_EACH = (
 )
 _WINDOW = ("warm_up_s", "cool_down_s")
 _COUNTED = (
-    "does not apply to centres and pools, whose processors are only counted yet; leave it out"
+    "does not apply to several centres, of which the machine file names the processors and no"
+    " nodes; leave it out"
 )
 
 REFUSALS = (
@@ -82,8 +83,8 @@ REFUSALS = (
         "processors", "scenario", "queue_order", "backfill_order", "event_order")),
     *(Refusal(field, _at_centres, _COUNTED) for field in (
         "select", "sharing", "contiguity", "dispersal")),
-    Refusal("advance_reservations", _at_centres, "centres take no advance reservations yet; leave"
-            " it out"),
+    Refusal("advance_reservations", _at_centres, "reserves processors of one machine, so that its"
+            " jobs would have no centre to choose; simulate that machine alone, or leave it out"),
     Refusal("quotes", _on_pool, "no forecast knows which nodes a pool will have; leave it out"),
     Refusal("quotes", lambda own: _at_centres(own) and own.quote_rules != QuoteRules(),
             "centres keep what they were asked for when a job was submitted, and forecast nothing"
@@ -97,9 +98,6 @@ REFUSALS = (
         "resizable jobs have no run times that are known beforehand; give estimates"),
     Refusal("assign", lambda own: not _at_centres(own), "needs a machine of several centres"),
     Refusal("dispatch", lambda own: not _at_centres(own), "needs a machine of several centres"),
-    Refusal("jobs", lambda own: _at_centres(own) and own.jobs.single,
-            "centres take the jobs of a trace yet, not those of a workload or of the model prio;"
-            " give a trace, and with_resizable"),
     Refusal("processors", lambda own: own.machine is not None,
             "the machine names the number of processors; leave processors out"),
     Refusal("sharing", lambda own: own.contiguity is not None,

@@ -26,7 +26,6 @@ from simulator.results.placement import ExternalLoss
 from simulator.results.schedule import Schedule, Window
 from simulator.study.progress import SimulationProgress
 from simulator.traces import swf
-from simulator.traces.derived import origins
 from simulator.traces.normalise import LABELS, NEEDED
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import COLUMNS as FEEDBACK
@@ -88,7 +87,7 @@ def simulated(
         loaded = trace = with_load(settings, loaded, machine.processors)
     source = source_of(settings, loaded, machine)
     if settings.centres is not None:
-        site = _at_centres(settings, source, trace)
+        site = _at_centres(settings, source)
     elif settings.pool is not None:
         site = _on_pool(settings, source)
     else:
@@ -270,19 +269,17 @@ def _on_pool(settings: Settings, source: Source) -> SimulatedSite:
     return SimulatedSite(site, [site.core], results)
 
 
-def _at_centres(settings: Settings, source: Source, trace: Trace | None) -> SimulatedSite:
+def _at_centres(settings: Settings, source: Source) -> SimulatedSite:
     """Several centres: a core each, with dispatchers, or one core for all."""
     from simulator.many_centres.run import site_of  # late, as all that few runs need
     from simulator.many_centres.schedule import CentresSchedule
 
-    centres, rules, jobs = settings.centres, settings.assignment, source.columns
+    centres, rules, homes = settings.centres, settings.assignment, source.homes
     assert centres is not None
-    assert trace is not None, "a rule refuses workload files at centres"
     if settings.estimates is not None:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
-    names = origins(trace)
-    homes = [names[line] for line in jobs.lines]
-    site = site_of(jobs, homes, centres, rules, resizable=source.single is not None)
+    jobs, single, kill = source.columns, source.single, source.kill
+    site = site_of(jobs, homes, centres, rules, single=single, kill_at_walltime=kill)
 
     def results(schedule: Schedule) -> dict[str, Any]:
         return {

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import compress
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ConfigError, ReshapeError, nearest
 from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.model.events import JobSpec
@@ -23,7 +23,8 @@ from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Sharing
 from simulator.experiment.jobs import processors_of
 from simulator.experiment.settings import Settings
-from simulator.traces.derived import scaled
+from simulator.many_centres.rules import CentreDescription
+from simulator.traces.derived import origins, scaled
 from simulator.traces.normalise import (
     CleaningReport,
     Rules,
@@ -52,6 +53,7 @@ class Source(NamedTuple):
     costs : of single jobs.
     remarks : sentences about what has no effect.
     too_long : number of jobs that were left out because no allocation of the pool lasts so long.
+    homes : name of the home centre of each job, "" for none; empty: there is one machine.
     """
 
     columns: TraceJobs
@@ -67,6 +69,7 @@ class Source(NamedTuple):
     report: CleaningReport | None = None
     remarks: tuple[str, ...] = ()
     too_long: int = 0
+    homes: Sequence[str] = ()
 
     @property
     def rigid(self) -> bool:
@@ -93,16 +96,19 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     amounts = loaded.shared_capacities() if isinstance(loaded, Trace) else {}
     sharing = settings.sharing_on(machine, amounts)
     if sharing is not None:
-        machine = msgspec.structs.replace(
+        machine = replace(
             machine, shared_per_node=sharing.amounts, shared_penalty=sharing.penalty or "excess"
         )
     rules, kills = _rules_of_run(settings, sharing)
     if isinstance(loaded, Trace):
         loaded = _with_resources_of(machine, loaded)
         _check_resources(machine, loaded.capacities())
+    homes: list[str] = []
     if isinstance(loaded, Workload):
         _check_only_processors(settings, loaded.columns)
-        if settings.jobs.fields.workload is not None and settings.pool is None:
+        if settings.centres is not None:
+            loaded, homes = _with_homes(loaded, settings.centres)
+        elif settings.jobs.fields.workload is not None and settings.pool is None:
             _check_demands(settings.jobs.fields.workload, loaded, machine)
         resources = _resources_of(loaded, machine)
         source = _single_jobs(settings, loaded, machine, sharing, resources)
@@ -120,7 +126,10 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     if settings.pool_options is not None:
         source = _on_pool(source, settings.pool_options)
     elif settings.centres is not None:  # each has processors of its own, with the same numbers
-        source = source._replace(keeps_places=False)
+        if isinstance(loaded, Trace):
+            names = origins(loaded)
+            homes = [names[line] for line in source.columns.lines]
+        source = source._replace(keeps_places=False, homes=homes)
     planned = settings.reservations
     if not planned:
         return source
@@ -142,6 +151,35 @@ def _on_pool(source: Source, options: PoolOptions) -> Source:
             too_long=int((~fits).sum()),
         )
     return source._replace(counted=False, keeps_places=single is None)
+
+
+def _with_homes(
+    workload: Workload, centres: Sequence[CentreDescription]
+) -> tuple[Workload, list[str]]:
+    """Jobs for several centres, and the home centre of each, which its partition names.
+
+    Raises
+    ------
+    ReshapeError : a partition is no centre; a job waits for others, or is an array.
+    """
+    names = [centre.name for centre in centres]
+    jobs = sorted(workload.jobs, key=lambda job: job.at)
+    for number, job in enumerate(jobs, 1):
+        spec = job.spec
+        if spec.partition and spec.partition not in names:
+            raise ReshapeError(
+                f"job {number} names partition {spec.partition!r}, which is no centre"
+                f"{nearest(spec.partition, names)}; the partition of a job at centres is its home"
+            )
+        depends = spec.conditions is not None and spec.conditions.dependency is not None
+        if depends or spec.array is not None or spec.task_of is not None:
+            what = "depends on others" if depends else "is an array"
+            raise ReshapeError(
+                f"job {number} {what}, and each centre knows only the jobs that came to it:"
+                " simulate these jobs on one machine"
+            )
+    plain = [replace(job, spec=replace(job.spec, partition="")) for job in jobs]
+    return replace(workload, jobs=plain), [job.spec.partition for job in jobs]
 
 
 def _check_only_processors(settings: Settings, jobs: TraceJobs) -> None:
@@ -189,7 +227,7 @@ def _columns(
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, settings.chosen.selection)
     if sharing is None and not machine.shared_per_node:
         shared = trace.shared_capacities()
-        machine = msgspec.structs.replace(machine, shared_per_node=shared)
+        machine = replace(machine, shared_per_node=shared)
     amounts, counted = trace.capacities(), settings.counted
     return Source(jobs, machine, requested, sharing, amounts, counted, not counted, report=report)
 
@@ -229,7 +267,7 @@ def _rules_of_run(settings: Settings, sharing: Sharing | None) -> tuple[Rules, b
     """
     rules, kills = settings.rules, sharing is not None and sharing.overtime == "kill"
     if rules.overrun == "cut" and (kills or settings.gain is not None):
-        return msgspec.structs.replace(rules, overrun="keep"), True
+        return replace(rules, overrun="keep"), True
     return rules, kills
 
 
@@ -357,9 +395,9 @@ def _in_partitions(workload: Workload, machine: Platform) -> Workload:
                 f"job {number} names partition {spec.partition!r}, and the machine has none: give a"
                 " machine with partitions"
             )
-        own = spec if limits is None else msgspec.structs.replace(spec, partition=name)
-        jobs.append(msgspec.structs.replace(job, spec=own))
-    return workload if limits is None else msgspec.structs.replace(workload, jobs=jobs)
+        own = spec if limits is None else replace(spec, partition=name)
+        jobs.append(replace(job, spec=own))
+    return workload if limits is None else replace(workload, jobs=jobs)
 
 
 def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
@@ -370,7 +408,7 @@ def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
     if amounts == declared:
         return trace
     line = "; Resources: " + " ".join(f"{name}={amount}" for name, amount in amounts.items())
-    return msgspec.structs.replace(trace, header=[line, *trace.header])
+    return replace(trace, header=[line, *trace.header])
 
 
 def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> TraceJobs:
@@ -381,4 +419,4 @@ def _whole_nodes(jobs: TraceJobs, machine: Platform, selection: Selection) -> Tr
     sizes, index = np.unique(jobs.processors, return_inverse=True)
     held = [selection.held(size, per_node, network) for size in sizes.tolist()]
     whole = np.array(held, dtype=np.int64)
-    return msgspec.structs.replace(jobs, processors=whole[index])
+    return replace(jobs, processors=whole[index])

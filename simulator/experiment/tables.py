@@ -190,15 +190,24 @@ def pool_columns(run: PoolRun) -> Columns:
     return of_rows(names, [[np.nan if v is None else v for v in row] for row in rows])
 
 
-def decision_columns(rows: Sequence[tuple[float, str, str, str]]) -> Columns:
-    """One row for each decision about a job, in their order."""
-    at, decisions, rules, sentences = zip(*rows, strict=True) if rows else ((),) * 4
-    return Columns(
-        at_s=np.array(at, np.float64),
-        decision=np.array(decisions, np.str_),
-        rule=np.array(rules, np.str_),
-        reason=np.array(sentences, np.str_),
-    )
+def decision_columns(
+    rows: Sequence[tuple[float, str, str, str, int]], centres: Sequence[str]
+) -> Columns:
+    """One row for each decision about a job, in their order.
+
+    Parameters
+    ----------
+    rows : see `simulator.experiment.watches.JobDecisions`.
+    centres : names of the centres that decide, by their indices; empty: there is one core.
+    """
+    at, decisions, rules, sentences, cores = zip(*rows, strict=True) if rows else ((),) * 5
+    columns = Columns(at_s=np.array(at, np.float64))
+    if centres:
+        columns["centre"] = np.array([centres[index] for index in cores], np.str_)
+    columns["decision"] = np.array(decisions, np.str_)
+    columns["rule"] = np.array(rules, np.str_)
+    columns["reason"] = np.array(sentences, np.str_)
+    return columns
 
 
 def quote_columns(schedule: Schedule, quoted: Sequence[QuotedStart]) -> Columns:

@@ -40,42 +40,49 @@ class JobDecisions:
 
     Parameters
     ----------
-    core : of the simulation.
+    cores : of the simulation.
     jobs : of the simulation.
     name : of the job, as the column `job` of the results has it.
 
     Attributes
     ----------
-    rows : time (s), decision, rule and reason of each, in order.
+    rows : time (s), decision, rule, reason and index of the core of each, in order.
 
     Raises
     ------
     ConfigError : no job has the name.
     """
 
-    def __init__(self, core: Core, jobs: TraceJobs, name: str) -> None:
+    def __init__(self, cores: Sequence[Core], jobs: TraceJobs, name: str) -> None:
         names = names_of(jobs.numbers)
         if name not in names:
             fix = "give a value of the column job of the results"
             raise ConfigError(f"no simulated job has the number {name!r}; {fix}", field="job")
-        self._core, self._job = core, names.index(name) + 1
-        self.rows: list[tuple[float, str, str, str]] = []
-        self._latest: tuple[object, ...] = ()
+        self._cores, self._job = cores, names.index(name) + 1
+        self.rows: list[tuple[float, str, str, str, int]] = []
+        self._latest: dict[int, tuple[object, ...]] = {}  # by the index of the core
 
     def __call__(self, time: float, events: Sequence[Event], orders: Sequence[Order]) -> None:
         """Note the orders of an instant for the job, and why it still waits after them."""
         for order in orders:
             if isinstance(order, _TOLD) and order.job == self._job:
-                self._note(time, type(order).__name__.lower(), order.reason)
-        if any(self._job in partition.queue for partition in self._core.partitions):
-            self._note(time, "wait", self._core.reason_pending(self._job))
+                self._note(time, type(order).__name__.lower(), order.reason, self._place())
+        for index, core in enumerate(self._cores):
+            if any(self._job in partition.queue for partition in core.partitions):
+                self._note(time, "wait", core.reason_pending(self._job), index)
 
-    def _note(self, time: float, decision: str, reason: Reason) -> None:
-        """Add a row, if rule, decision or the job that is waited for differ from the row before."""
+    def _place(self) -> int:
+        """Index of the core at which the job runs, or else waits."""
+        live = (i for i, core in enumerate(self._cores) if self._job in core.live)
+        queued = (i for i, core in enumerate(self._cores) if self._job in core.jobs)
+        return next(live, next(queued, 0))
+
+    def _note(self, time: float, decision: str, reason: Reason, index: int) -> None:
+        """Add a row unless decision, rule and the job waited for are as before at this core."""
         same = (decision, reason.rule, reason.facts.get("head"))
-        if same != self._latest:
-            self.rows.append((time, decision, reason.rule, reason.sentence))
-            self._latest = same
+        if same != self._latest.get(index):
+            self.rows.append((time, decision, reason.rule, reason.sentence, index))
+            self._latest[index] = same
 
 
 class QuotedStart(NamedTuple):

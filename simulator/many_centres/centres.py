@@ -61,9 +61,10 @@ class Centre:
     description : of the centre.
     clock : returns the present time, s.
     scale_estimates : multiply estimates by the CPU factor, as run times are.
-    resizable : jobs may be resizable. Processors have numbers then, quotes are complete forecasts,
-        and the centre remembers ended jobs until they are forgotten. Otherwise processors are
-        counted.
+    single : jobs have programs of their own and may be resizable. Processors have numbers then,
+        quotes are complete forecasts, and the centre remembers ended jobs until they are forgotten.
+        Otherwise processors are counted.
+    kill_at_walltime : of its core.
 
     Attributes
     ----------
@@ -78,7 +79,8 @@ class Centre:
         clock: Callable[[], float],
         *,
         scale_estimates: bool = True,
-        resizable: bool = False,
+        single: bool = False,
+        kill_at_walltime: bool = False,
     ) -> None:
         self.description = description
         self.name = description.name
@@ -86,12 +88,12 @@ class Centre:
         self.cpu_factor = description.cpu_factor
         self.price = description.price
         nodes = [(description.name, description.processors)]
-        self._resizable = resizable
+        self._single = single
         self.core = simulated_core(
             description.scenario,
-            Machine(nodes, counted=not resizable),
-            kill_at_walltime=False,
-            keep_ended=resizable,
+            Machine(nodes, counted=not single),
+            kill_at_walltime=kill_at_walltime,
+            keep_ended=single,
         )
         self._partition = self.core.partitions[0]
         self.queue = self._partition.queue
@@ -130,7 +132,7 @@ class Centre:
     def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Wait that the same core predicts by running forward, s; inf beyond `at_most_s`."""
         now = self._clock()
-        if self._resizable:
+        if self._single:
             start = self._forecast_of(request).start
             wait_s = inf if start is None else start - now
         else:
@@ -145,14 +147,14 @@ class Centre:
 
     def turnaround_s(self, request: SiteRequest) -> float:
         """Time to the end by the same prediction, s; a resizable job resizes in it."""
-        if not self._resizable:
+        if not self._single:
             return self.wait_s(request) + request.run_s * self.cpu_factor
         end = self._forecast_of(request).end
         return inf if end is None else end - self._clock()
 
     def wait_of(self, job: int) -> float:
         """Wait that is left to a queued job, by the same prediction, s."""
-        if self._resizable:
+        if self._single:
             state = replace(RecordedState.of_core(self.core), now=self._clock())
             return forecast(state, only=[job]).start(job) - self._clock()
         return expected_start_of(self._partition, self._clock(), job) - self._clock()
@@ -230,7 +232,7 @@ class Centres:
     dispatcher : assigns jobs.
     origins : name of the home centre of each job, by its number from 1; empty: none has one.
     redispatch : see `CentresRules`.
-    scale_estimates, resizable : see `Centre`.
+    scale_estimates, single, kill_at_walltime : see `Centre`.
     keep_quotes : whether to remember what was expected of each job at its submission.
 
     Attributes
@@ -251,13 +253,20 @@ class Centres:
         origins: Sequence[str] = (),
         redispatch: Moves | None = None,
         scale_estimates: bool = True,
-        resizable: bool = False,
+        single: bool = False,
+        kill_at_walltime: bool = False,
         keep_quotes: bool = False,
     ) -> None:
         self.now = -inf
         self.quotes: dict[int, Quoted] | None = {} if keep_quotes else None
         self.centres = [
-            Centre(description, self._present, scale_estimates=scale_estimates, resizable=resizable)
+            Centre(
+                description,
+                self._present,
+                scale_estimates=scale_estimates,
+                single=single,
+                kill_at_walltime=kill_at_walltime,
+            )
             for description in descriptions
         ]
         self.machine = self  # the processors of all centres together

@@ -102,6 +102,7 @@ class GridBackfilling:
     ----------
     descriptions : of the centres; their own scenarios are not used.
     scenario : rules of the one core: FCFS or EASY, with any order of backfilling and estimates.
+    keep_ended, kill_at_walltime : of the core.
 
     Attributes
     ----------
@@ -111,7 +112,14 @@ class GridBackfilling:
     moved, quotes : 0 and None, as no job waits at a centre, and none is quoted.
     """
 
-    def __init__(self, descriptions: Sequence[CentreDescription], scenario: Scenario) -> None:
+    def __init__(
+        self,
+        descriptions: Sequence[CentreDescription],
+        scenario: Scenario,
+        *,
+        keep_ended: bool = False,
+        kill_at_walltime: bool = False,
+    ) -> None:
         self._firsts = (0, *accumulate(description.processors for description in descriptions))
         self._factors = [description.cpu_factor for description in descriptions]
         self.cpu_factors: dict[int, float] = {}
@@ -125,8 +133,8 @@ class GridBackfilling:
                 ),
             ),
             Machine([(description.name, description.processors) for description in descriptions]),
-            kill_at_walltime=False,
-            keep_ended=False,
+            kill_at_walltime=kill_at_walltime,
+            keep_ended=keep_ended,
         )
         self.cores = [self.core]
         self.machine = self.core.machine

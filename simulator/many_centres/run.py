@@ -21,6 +21,7 @@ from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.assignment.policies import Sita
 from simulator.engine.engine import Engine
+from simulator.engine.jobs import SimJob
 from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import GRID_BACKFILLING, CentreDescription, CentresRules
@@ -35,25 +36,33 @@ def site_of(
     centres: Sequence[CentreDescription],
     rules: CentresRules,
     *,
-    resizable: bool = False,
+    single: Sequence[SimJob] | None = None,
+    kill_at_walltime: bool = False,
 ) -> Centres | GridBackfilling:
-    """Centres to which jobs of a trace can be submitted, as one site.
+    """Centres to which jobs can be submitted, as one site.
 
     Parameters
     ----------
     jobs : all that will be submitted; cut-offs are fitted to the first ones.
     origins : name of the home centre of each job; "" if it has none.
-    resizable : whether some of them are resizable.
+    single : the same jobs if they have programs of their own; None: all are rigid.
+    kill_at_walltime : of the cores.
 
     Raises
     ------
     ConfigError : Grid-Backfilling of resizable jobs.
     """
-    assignment = rules.assignment
+    assignment, kill = rules.assignment, kill_at_walltime
     if assignment is None:
-        if resizable:
-            raise ConfigError("runs rigid jobs; leave --resizable out", field=GRID_BACKFILLING)
-        return GridBackfilling(centres, rules.grid)
+        if single is not None and any(job.spec.resizable for job in single):
+            raise ConfigError(
+                "runs rigid jobs, because its one core knows no borders between the centres at a"
+                " resize; leave the sizes of the jobs out (--resizable, max_processors,"
+                " min_processors)",
+                field=GRID_BACKFILLING,
+            )
+        keep_ended = single is not None
+        return GridBackfilling(centres, rules.grid, keep_ended=keep_ended, kill_at_walltime=kill)
     if isinstance(assignment, Sita) and not assignment.cutoffs_s:
         assignment = _fitted(assignment, jobs, origins, centres, rules)
     return Centres(
@@ -62,7 +71,8 @@ def site_of(
         origins=origins,
         redispatch=rules.redispatch,
         scale_estimates=rules.scale_estimates,
-        resizable=resizable,
+        single=single is not None,
+        kill_at_walltime=kill,
         keep_quotes=rules.keep_quotes,
     )
 

@@ -127,7 +127,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
                 index = int(np.argmax(amounts > 0))
                 raise ReshapeError(
                     f"job {self.numbers[index]} requests {name}={amounts[index]}, and the nodes of"
-                    f" {place} have only processors yet: simulate these jobs on one machine"
+                    f" {place} have only processors: simulate these jobs on one machine"
                 )
 
     def run_times(self) -> list[float]:

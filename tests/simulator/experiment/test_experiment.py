@@ -216,8 +216,76 @@ def test_a_simulation_explains_why_a_job_waits_starts_and_resizes() -> None:
     assert "processors wanted" in told["reason"][0]
     with pytest.raises(ConfigError, match="no simulated job has the number '0'; give a value of"):
         experiment.explain(0)
-    with pytest.raises(ConfigError, match="of several centres no job can be explained yet"):
-        Experiment(COLUMNS, machine=CENTRES).explain(1)
+
+
+@pytest.mark.parametrize("assign", ["less-waittime", "multiple-requests", "grid-backfilling"])
+def test_jobs_at_several_centres_are_explained(assign: str) -> None:
+    experiment = Experiment(COLUMNS, machine=CENTRES, assign=assign)
+    ran = experiment.run()
+    assert ran.centres is not None
+    for row, job in enumerate(ran.jobs["job"]):
+        told = experiment.explain(job)
+        starts = told["decision"] == "start"
+        assert told["at_s"][starts].tolist() == [ran.jobs["start_s"][row]]
+        waits = told["at_s"][told["decision"] == "wait"].tolist()
+        assert waits[:1] == [ran.jobs["submit_s"][row]] * int(ran.jobs["wait_s"][row] > 0)
+        if assign == "grid-backfilling":
+            assert "centre" not in told, "one core decides for all"
+        else:
+            assert told["centre"][starts].tolist() == ["AB"[ran.centres.ran_at[row]]]
+            several = set(told["centre"]) if waits else {"A", "B"}
+            assert (several == {"A", "B"}) or assign != "multiple-requests"
+    assert ran.jobs["wait_s"].any()
+
+
+WORKLOAD = """
+jobs:
+  - {at: 0, processors: 8, walltime: 30, iteration_s: 20, partition: B}
+  - {at: 1, processors: 4, walltime: 30, iteration_s: 4, iterations: 5, max_processors: 8,
+     topology: "arbitrary:step=4", speedup: "amdahl:serial=0", partition: A}
+  - {at: 2, processors: 8, walltime: 10, iteration_s: 40, partition: A}
+end_s: 1
+"""
+ELASTIC = {
+    "centres": [
+        {"name": "A", "processors": 8, "scenario": "fcfs-pr", "cpu_factor": 2},
+        {"name": "B", "processors": 8},
+    ]
+}
+
+
+def test_a_workload_file_runs_at_several_centres(tmp_path: Path) -> None:
+    (tmp_path / "jobs.yaml").write_text(WORKLOAD)
+    ran = simulate(tmp_path / "jobs.yaml", machine=ELASTIC, assign="origin")
+    assert ran.jobs["start_s"].tolist() == [0, 1, 34]
+    assert ran.metrics["jobs_by_centre"] == {"A": 2, "B": 1}
+    assert ran.jobs["state"].tolist() == ["completed", "completed", "killed"]
+    assert ran.jobs["end_s"].tolist() == [21, 34, 54], "iterations of 8 or 4 s, and 1 s to end"
+    assert ran.resizes["after"].tolist() == [8, 4, 8, 4]
+    quickest = simulate(tmp_path / "jobs.yaml", machine=ELASTIC, assign="less-turnaround")
+    assert quickest.jobs["end_s"].sum() < ran.jobs["end_s"].sum()
+    grid = {"machine": CENTRES, "assign": "grid-backfilling"}
+    with pytest.raises(ConfigError, match="grid-backfilling: runs rigid jobs, because its one"):
+        simulate(tmp_path / "jobs.yaml", **grid)
+    rigid = WORKLOAD.replace("max_processors: 8,", "")
+    (tmp_path / "jobs.yaml").write_text(rigid)
+    assert simulate(tmp_path / "jobs.yaml", **grid).jobs["start_s"].tolist() == [0, 1, 21]
+
+
+@pytest.mark.parametrize(
+    ("field", "says"),
+    [
+        ("partition: a", "job 3 names partition 'a', which is no centre; known are A, B"),
+        ("dependency: 'afterok:1'", "job 3 depends on others, and each centre knows only the jobs"),
+        ("array: 0-1", "job 3 is an array, and each centre knows only the jobs that came to it"),
+    ],
+)
+def test_what_a_job_of_a_workload_file_cannot_have_at_several_centres(
+    tmp_path: Path, field: str, says: str
+) -> None:
+    (tmp_path / "jobs.yaml").write_text(WORKLOAD.replace("40, partition: A", f"40, {field}"))
+    with pytest.raises(ReshapeError, match=says):
+        simulate(tmp_path / "jobs.yaml", machine=ELASTIC)
 
 
 def test_a_job_that_waits_for_nodes_of_a_pool_is_explained() -> None:

@@ -59,6 +59,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
     ("contiguity", "does not apply to centres and pools", {**AT_CENTRES, "contiguity": 0.5}),
     ("dispersal", "does not apply to centres and pools", {**AT_CENTRES, "dispersal": True}),
     ("advance_reservations", "centres take no advance reservations yet",
+    ("price", "does not apply to several centres", {**AT_CENTRES, "price": 0.5}),
+    ("select", "does not apply to several centres", {**AT_CENTRES, "select": "first-fit"}),
+    ("sharing", "does not apply to several centres", {**AT_CENTRES, "sharing": "table"}),
+    ("contiguity", "does not apply to several centres", {**AT_CENTRES, "contiguity": 0.5}),
+    ("dispersal", "does not apply to several centres", {**AT_CENTRES, "dispersal": True}),
+    ("advance_reservations", "reserves processors of one machine",
      {**AT_CENTRES, "advance_reservations": RESERVATIONS}),
     ("quotes", "no forecast knows which nodes", {**POOLED, "quotes": {}}),
     ("quotes", "centres keep what they were asked", {**AT_CENTRES, "quotes": {"every": 2}}),
@@ -68,7 +74,6 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
      {"jobs": RESIZABLE, "quotes": {"run_times": "exact"}}),
     ("assign", "needs a machine of several centres", {"assign": "random"}),
     ("dispatch", "needs a machine of several centres", {"dispatch": {"ask": 2}}),
-    ("jobs", "centres take the jobs of a trace yet", {**AT_CENTRES, "jobs": Jobs.drawn("prio")}),
     ("processors", "the machine names the number", {"machine": TREE, "processors": 8}),
     ("sharing", "sharing and contiguity both change run times",
      {"machine": SHARED, "sharing": "table", "contiguity": 0.5}),
@@ -158,7 +163,6 @@ def test_the_page_lists_what_is_refused_for_want_of_code() -> None:
 def test_a_workload_file_has_its_own_times_of_submission(workload: Jobs) -> None:
     field, reason = refused_by(lambda: Experiment(workload, load=0.5))
     assert (field, reason.partition(";")[0]) == ("load", "applies to the jobs of a trace")
-    assert refused_by(lambda: Experiment(workload, machine=CENTRES))[0] == "jobs"
 
 
 def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> None:

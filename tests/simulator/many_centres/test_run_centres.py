@@ -72,7 +72,8 @@ def simulate_jobs(
     if resizable is not None:
         largest = max(centre.processors for centre in centres)
         single = of_trace(jobs, largest, resizable)
-    site = site_of(jobs, origins, centres, rules, resizable=single is not None)
+    own = None if single is None else single.jobs
+    site = site_of(jobs, origins, centres, rules, single=own)
     engine = Engine(
         site,
         jobs if single is None else single.jobs,
