@@ -22,7 +22,7 @@ from paths import ROOT
 
 from reshape.__main__ import main
 from reshape.errors import ReshapeError
-from scheduler import compiled
+from scheduler import AsyncClient, AsyncJobHandle, Client, JobHandle, compiled
 from scheduler.client.sites import sites_file
 from scheduler.config import machine_file
 from scheduler.config.machine_file import MachineFields, NetworkFields
@@ -270,11 +270,10 @@ MORE = (
 def texts(name, thing):
     yield name, inspect.getdoc(thing) if inspect.isroutine(thing) else vars(thing).get("__doc__")
     if inspect.isclass(thing):
-        for word, member in vars(thing).items():
+        for word, member in ((w, getattr(thing, w)) for w in dir(thing)):
             inner = getattr(member, "fget", None) or getattr(member, "__func__", member)
             if not word.startswith("_") and inspect.isroutine(inner):
-                text = inspect.getdoc(member) or inspect.getdoc(getattr(thing, word))
-                yield f"{name}.{word}", text
+                yield f"{name}.{word}", inspect.getdoc(member)
 count = 0
 for module in MODULES:
     loaded = importlib.import_module(module)
@@ -293,6 +292,14 @@ for path in MORE:
             print(name)
 assert count > 250, count
 """
+
+
+@pytest.mark.parametrize("client", [Client, AsyncClient, JobHandle, AsyncJobHandle])
+def test_the_page_of_the_clients_has_all_of_their_methods(client: type) -> None:
+    page = (ROOT / "docs/reference/python-scheduler.md").read_text()
+    part = page.partition(f".{client.__name__}\n")[2].partition("autoclass")[0]
+    public = {name for name in dir(client) if not name.startswith("_")}
+    assert set(re.findall(r"auto(?:method|property):: (\w+)", part)) == public
 
 
 def test_no_public_name_is_without_a_text() -> None:

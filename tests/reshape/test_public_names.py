@@ -90,9 +90,10 @@ def test_every_parameter_and_result_has_a_type() -> None:
 
 
 @pytest.mark.long
-def test_a_typed_program_passes_strict_checks() -> None:
-    """It uses all kinds of registered data, and asserts what their types are."""
-    program = SUPPORT / "typed_program.py"
+@pytest.mark.parametrize("name", ["typed_program", "typed_client"])
+def test_a_typed_program_passes_strict_checks(name: str) -> None:
+    """It uses all kinds of registered data, or both clients, and asserts what their types are."""
+    program = SUPPORT / f"{name}.py"
     options = ["--strict", "--no-incremental", "--follow-imports=silent"]
     done = subprocess.run(
         [sys.executable, "-m", "mypy", *options, "--config-file=", str(program)],

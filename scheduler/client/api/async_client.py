@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
-from time import monotonic
 from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from typing import Self, TypeVar
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.messages import Failure, MessageBase
-from scheduler.client.api import keywords, operations
-from scheduler.client.api.client import WATCH_S, read_output, service_of
-from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest
-from scheduler.client.job_options import Changes, JobOptions
-from scheduler.client.submission import check_places
-from scheduler.forecasts.answers import JobForecast, Quote
+from scheduler.client.api import operations
+from scheduler.client.api.client import WATCH_S, Awaited, JobMethods, ServiceMethods
+from scheduler.client.api.operations import Operation, ServiceRequest
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
 
@@ -85,14 +81,27 @@ class _AsyncConnection:
                     future.set_exception(error)
 
 
-class AsyncClient:
+class AsyncJobHandle(JobMethods, Awaited):
+    """A job of a service; see `JobHandle`."""
+
+    async def watch(self) -> AsyncIterator[m.Story]:
+        """Yield what happens to the job and why, from its submission to its end."""
+        delivered: Counter[str] = Counter()
+        while True:
+            look = operations.watch(self._service, self._one, delivered)
+            lines, has_ended = await self.run(look)
+            for line in lines:
+                yield line
+            if has_ended:
+                return
+            await asyncio.sleep(WATCH_S)
+
+
+class AsyncClient(ServiceMethods[AsyncJobHandle], Awaited):
     """A client of a scheduler service for one event loop; parameters and errors as of `Client`."""
 
-    def __init__(
-        self, directory: Path | str | None = None, *, access: Path | str | None = None
-    ) -> None:
-        self.service = service_of(directory, access)
-        self._connection: _AsyncConnection | None = None
+    _handle = AsyncJobHandle
+    _connection: _AsyncConnection | None
 
     async def __aenter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -106,69 +115,6 @@ class AsyncClient:
     ) -> None:
         """Close the connection."""
         self.close()
-
-    def close(self) -> None:
-        """Close the connection; a later request opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    async def submit(
-        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
-    ) -> AsyncJobHandle:
-        """Submit a job; see `Client.submit`."""
-        return await self._submit(keywords.submission(argv, processors, options))
-
-    async def batch(
-        self,
-        script: Path | str,
-        *arguments: str,
-        processors: int | None = None,
-        **options: Unpack[JobOptions],
-    ) -> AsyncJobHandle:
-        """Submit a job script; see `Client.batch`."""
-        return await self._submit(keywords.batch_submission(script, arguments, processors, options))
-
-    async def _submit(self, submission: m.Submission) -> AsyncJobHandle:
-        check_places(submission, self.service)
-        answer = await self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
-        return AsyncJobHandle(self, m.JobTasks(answer.job))
-
-    async def quote(
-        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
-    ) -> Quote:
-        """Forecast when a job would start and end; see `Client.quote`."""
-        return await self.run(operations.quote(keywords.submission(argv, processors, options)))
-
-    async def job(self, job: int | str) -> AsyncJobHandle:
-        """Return a job by its name; see `Client.job`."""
-        return AsyncJobHandle(self, await self.run(operations.tasks_of(keywords.job_name(job))))
-
-    async def cancel(self, jobs: Iterable[AsyncJobHandle]) -> dict[AsyncJobHandle, str]:
-        """Cancel jobs at one moment; see `Client.cancel`."""
-        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
-        refused = await self.run(operations.change_jobs(list(handles), m.CancelJob()))
-        return {handles[named]: why for named, why in refused.items()}
-
-    async def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
-        """Return all queued and running jobs; see `Client.queue`."""
-        return (await self.run(operations.list_jobs(ended=ended, steps=steps))).jobs
-
-    async def expected_starts(self) -> list[JobForecast]:
-        """Forecast all queued jobs; see `Client.expected_starts`."""
-        return (await self.run(operations.expected_starts())).jobs
-
-    async def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
-        """Return ended jobs; see `HistoryOptions`."""
-        return (await self.run(operations.history(chosen))).jobs
-
-    async def info(self) -> m.Info:
-        """Return the state of the service."""
-        return await self.run(operations.ask(m.ServerInfo(), m.Info))
-
-    async def nodes(self) -> list[m.NodeInfo]:
-        """Return the nodes of the service."""
-        return (await self.run(operations.ask(m.ListMachine(part="nodes"), m.Nodes))).nodes
 
     async def run(self, operation: Operation[T]) -> T:
         """Run an operation of `scheduler.client.api.operations`, and return its result."""
@@ -197,84 +143,3 @@ class AsyncClient:
                     return None
                 self.close()
             raise
-
-
-class AsyncJobHandle:
-    """A job of a service; see `JobHandle`."""
-
-    def __init__(self, client: AsyncClient, named: m.JobTasks) -> None:
-        self._client, self.id, self.tasks = client, named.job, named.tasks
-
-    def __repr__(self) -> str:
-        """Name the job."""
-        return f"AsyncJobHandle({self.id})"
-
-    @property
-    def _one(self) -> int:
-        """Number of the job; raises ReshapeError if several tasks are named."""
-        return operations.one_job(self.id, self.tasks)
-
-    async def info(self) -> m.JobInfo:
-        """Describe the job."""
-        return (await self._run(operations.list_jobs(self._one))).jobs[0]
-
-    async def wait(self, timeout: float | str | None = None) -> m.JobInfo:
-        """Wait for the end of the job; see `Job.wait`."""
-        limit_s = keywords.seconds(timeout)
-        until = None if limit_s is None else monotonic() + limit_s
-        ended = await self._run(operations.wait(self._client.service, self._one, until))
-        if ended is None:
-            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
-        return ended
-
-    async def watch(self) -> AsyncIterator[m.Story]:
-        """Yield what happens to the job and why, from its submission to its end."""
-        delivered: Counter[str] = Counter()
-        while True:
-            look = operations.watch(self._client.service, self._one, delivered)
-            lines, has_ended = await self._run(look)
-            for line in lines:
-                yield line
-            if has_ended:
-                return
-            await asyncio.sleep(WATCH_S)
-
-    async def explain(self) -> list[m.Story]:
-        """Return what has happened to the job and why, and what it waits for."""
-        return (await self._run(operations.ask(m.Explain(job=self._one), m.Explanation))).lines
-
-    async def output(self, *, error: bool = False) -> str:
-        """Read the output of the job; see `Job.output`."""
-        return read_output(await self.info(), error).decode(errors="replace")
-
-    async def cancel(self) -> None:
-        """Cancel the job."""
-        await self._change(m.CancelJob())
-
-    async def signal(self, number: int, *, to_script: bool = False) -> None:
-        """Send a signal to the processes of the job, or to its script alone."""
-        await self._change(m.SignalJob(number, to_script))
-
-    async def hold(self) -> None:
-        """Hold the queued job: it does not start until it is released."""
-        await self._change(m.HoldJob())
-
-    async def release(self) -> None:
-        """Release the held job."""
-        await self._change(m.ReleaseJob())
-
-    async def requeue(self) -> None:
-        """End the running job and queue it again."""
-        await self._change(m.RequeueJob())
-
-    async def update(self, **changes: Unpack[Changes]) -> None:
-        """Change the request of the job; see `Changes`."""
-        given = keywords.changes(changes)
-        await self._change(m.UpdateJob(**given))
-
-    async def _change(self, change: m.JobChange) -> None:
-        named = m.JobTasks(self.id, self.tasks)
-        await self._run(operations.change_job(named, change))
-
-    async def _run(self, operation: Operation[T]) -> T:
-        return await self._client.run(operation)

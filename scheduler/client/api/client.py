@@ -1,6 +1,7 @@
 """The Python client of a service: `Client`, and `JobHandle` for each job.
 
 The methods have the names of the commands of `reshape`, and raise the errors that these print.
+`AsyncClient` has the same methods: each is written once (`ClientMethod`).
 """
 
 from __future__ import annotations
@@ -9,10 +10,23 @@ import getpass
 import os
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from functools import update_wrapper
+from inspect import signature
 from pathlib import Path
-from types import TracebackType
-from typing import Self, TypeVar, Unpack
+from types import GenericAlias, MethodType, TracebackType
+from typing import (
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Self,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_type_hints,
+    overload,
+)
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
@@ -27,6 +41,8 @@ from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
 
 T = TypeVar("T")
+P = ParamSpec("P")
+J = TypeVar("J", bound="JobMethods")
 
 #: Directory of the service if neither an argument nor a variable names one.
 DIRECTORY = "~/.reshape"
@@ -62,7 +78,293 @@ def user_of(service: Path) -> str:
     return read_access(service).user if is_access_file(service) else getpass.getuser()
 
 
-class Client:
+class Blocking:
+    """A client whose methods return results."""
+
+
+class Awaited:
+    """A client whose methods are coroutines."""
+
+
+class ClientMethod(Generic[P, T]):
+    """A method of both clients, which is written once, as an operation.
+
+    `Client` and its jobs return the result, `AsyncClient` and its jobs a coroutine for it.
+    """
+
+    def __init__(self, operation: Callable[Concatenate[Any, P], Operation[T]]) -> None:
+        self._operation = operation
+        self._methods: dict[type, Any] = {}
+
+    @overload
+    def __get__(self, owner: Blocking, kind: type) -> Callable[P, T]: ...
+
+    @overload
+    def __get__(self, owner: Awaited, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Callable[Concatenate[Any, P], Any]: ...
+
+    def __get__(self, owner: Any, kind: type) -> Any:
+        """Return the method of a client or of a job; without one the function for all of them."""
+        if kind not in self._methods:
+            self._methods[kind] = self._method_of(kind)
+        return self._methods[kind] if owner is None else MethodType(self._methods[kind], owner)
+
+    def _method_of(self, kind: type) -> Any:
+        def blocking(own: Any, *args: P.args, **options: P.kwargs) -> Any:
+            return own.run(self._operation(own, *args, **options))
+
+        async def awaited(own: Any, *args: P.args, **options: P.kwargs) -> Any:
+            return await blocking(own, *args, **options)
+
+        def shown(hint: Any) -> Any:
+            """Annotation for documentation: the class of the jobs in place of `J`."""
+            generic = GenericAlias(list, (hint,))
+            filled = generic[kind.__dict__["_handle"]] if generic.__parameters__ else generic
+            return get_args(filled)[0]
+
+        hints = get_type_hints(self._operation)
+        hints["return"] = get_args(hints["return"])[-1]
+        method: Any = awaited if issubclass(kind, Awaited) else blocking
+        update_wrapper(method, self._operation)
+        method.__annotations__ = {name: shown(hint) for name, hint in hints.items()}
+        written, returned = signature(self._operation), method.__annotations__["return"]
+        method.__signature__ = written.replace(return_annotation=returned)
+        return method
+
+
+class JobMethods:
+    """What a job of both clients can do, or some tasks of an array."""
+
+    def __init__(self, client: Any, named: m.JobTasks) -> None:
+        self._service, self.run = client.service, client.run
+        self.id, self.tasks = named.job, named.tasks
+
+    def __repr__(self) -> str:
+        """Name the job."""
+        return f"{type(self).__name__}({self.id})"
+
+    @property
+    def _one(self) -> int:
+        """Number of the job; raises ReshapeError if several tasks are named."""
+        return operations.one_job(self.id, self.tasks)
+
+    @ClientMethod
+    def info(self) -> Operation[m.JobInfo]:
+        """Describe the job."""
+        return (yield from operations.list_jobs(self._one)).jobs[0]
+
+    @ClientMethod
+    def wait(self, timeout: float | str | None = None) -> Operation[m.JobInfo]:
+        """Wait for the end of the job, across restarts of the service, and describe it.
+
+        Parameters
+        ----------
+        timeout : seconds, or a text such as "10:00"; None: no limit.
+
+        Raises
+        ------
+        TimeoutError : the job has not ended in this time.
+        """
+        limit_s = keywords.seconds(timeout)
+        until = None if limit_s is None else time.monotonic() + limit_s
+        ended = yield from operations.wait(self._service, self._one, until)
+        if ended is None:
+            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
+        return ended
+
+    @ClientMethod
+    def explain(self) -> Operation[list[m.Story]]:
+        """Return what has happened to the job and why, and what it waits for."""
+        return (yield from operations.ask(m.Explain(job=self._one), m.Explanation)).lines
+
+    @ClientMethod
+    def output(self, *, error: bool = False) -> Operation[str]:
+        """Read the output of the job, or its standard error, from a file that this host reaches."""
+        job = (yield from operations.list_jobs(self._one)).jobs[0]
+        return read_output(job, error).decode(errors="replace")
+
+    @ClientMethod
+    def cancel(self) -> Operation[None]:
+        """Cancel the job."""
+        return self._change(m.CancelJob())
+
+    @ClientMethod
+    def signal(self, number: int, *, to_script: bool = False) -> Operation[None]:
+        """Send a signal to the processes of the job, or to its script alone."""
+        return self._change(m.SignalJob(number, to_script))
+
+    @ClientMethod
+    def hold(self) -> Operation[None]:
+        """Hold the queued job: it does not start until it is released."""
+        return self._change(m.HoldJob())
+
+    @ClientMethod
+    def release(self) -> Operation[None]:
+        """Release the held job."""
+        return self._change(m.ReleaseJob())
+
+    @ClientMethod
+    def requeue(self) -> Operation[None]:
+        """End the running job and queue it again."""
+        return self._change(m.RequeueJob())
+
+    @ClientMethod
+    def update(self, **changes: Unpack[Changes]) -> Operation[None]:
+        """Change the request of the job; see `Changes`."""
+        return self._change(m.UpdateJob(**keywords.changes(changes)))
+
+    def _change(self, change: m.JobChange) -> Operation[None]:
+        message = m.ChangeJobs(jobs=[m.JobTasks(self.id, self.tasks)], change=change)
+        yield from operations.ask(message, m.Done)
+
+
+class ServiceMethods(Generic[J]):
+    """What both clients can do with a service."""
+
+    _handle: Callable[[Any, m.JobTasks], J]
+    _connection: Any = None
+
+    def __init__(
+        self, directory: Path | str | None = None, *, access: Path | str | None = None
+    ) -> None:
+        self.service = service_of(directory, access)
+
+    def close(self) -> None:
+        """Close the connection; a later request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    @ClientMethod
+    def submit(
+        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
+    ) -> Operation[J]:
+        """Submit a job that runs a program under mpiexec, and return it.
+
+        Parameters
+        ----------
+        argv : program and arguments.
+        processors : number of processors to start with.
+        options : those of ``reshape submit``; see `JobOptions`.
+        """
+        return self._submit(keywords.submission(argv, processors, options))
+
+    @ClientMethod
+    def batch(
+        self,
+        script: Path | str,
+        *arguments: str,
+        processors: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Operation[J]:
+        """Submit a job script, which runs once, and return the job.
+
+        Parameters
+        ----------
+        script : its file, whose lines #RESHAPE and #SBATCH have options, too.
+        arguments : of the script.
+        processors : number of processors; None: as the lines of the script say.
+        options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
+        """
+        return self._submit(keywords.batch_submission(script, arguments, processors, options))
+
+    def _submit(self, submission: m.Submission) -> Operation[J]:
+        check_places(submission, self.service)
+        answer = yield from operations.ask(m.Submit(submission=submission), m.Submitted)
+        return self._handle(self, m.JobTasks(answer.job))
+
+    @ClientMethod
+    def quote(
+        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
+    ) -> Operation[Quote]:
+        """Forecast when a job would start and end; parameters as of `submit`."""
+        message = m.RequestForecast(of=keywords.submission(argv, processors, options))
+        return operations.forecast(message, Quote)
+
+    @ClientMethod
+    def job(self, job: int | str) -> Operation[J]:
+        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
+
+        "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
+        """
+        return self._handle(self, (yield from operations.tasks_of(keywords.job_name(job))))
+
+    @ClientMethod
+    def cancel(self, jobs: Iterable[J]) -> Operation[dict[J, str]]:
+        """Cancel jobs at one moment, so that none starts in place of another.
+
+        Returns
+        -------
+        jobs that cannot be cancelled -> why not
+        """
+        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
+        refused = yield from operations.change_jobs(list(handles), m.CancelJob())
+        return {handles[named]: why for named, why in refused.items()}
+
+    @ClientMethod
+    def queue(self, *, ended: bool = False, steps: bool = False) -> Operation[list[m.JobInfo]]:
+        """Return all queued and running jobs.
+
+        Parameters
+        ----------
+        ended : include ended jobs, at most the last 1000.
+        steps : include the steps of jobs.
+        """
+        return (yield from operations.list_jobs(ended=ended, steps=steps)).jobs
+
+    @ClientMethod
+    def expected_starts(self) -> Operation[list[JobForecast]]:
+        """Forecast all queued jobs, in order of their expected starts."""
+        return (yield from operations.expected_starts()).jobs
+
+    @ClientMethod
+    def history(self, **chosen: Unpack[HistoryOptions]) -> Operation[list[m.JobInfo]]:
+        """Return ended jobs; see `HistoryOptions`."""
+        return (yield from operations.history(chosen)).jobs
+
+    @ClientMethod
+    def info(self, timeout: float = operations.ANSWER_S) -> Operation[m.Info]:
+        """Return the state of the service."""
+        return operations.ask(m.ServerInfo(), m.Info, timeout)
+
+    @ClientMethod
+    def nodes(self) -> Operation[list[m.NodeInfo]]:
+        """Return the nodes of the service."""
+        return (yield from operations.ask(m.ListMachine(part="nodes"), m.Nodes)).nodes
+
+    @property
+    def user(self) -> str:
+        """Name that the jobs have which this client submits."""
+        return user_of(self.service)
+
+
+class JobHandle(JobMethods, Blocking):
+    """A job of a service, or some tasks of an array.
+
+    Several tasks are held, released, cancelled, requeued and get signals together. The other
+    methods are for one job.
+
+    Attributes
+    ----------
+    id : its number.
+    tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
+    """
+
+    def watch(self) -> Iterator[m.Story]:
+        """Yield what happens to the job and why, from its submission to its end."""
+        delivered: Counter[str] = Counter()
+        while True:
+            look = operations.watch(self._service, self._one, delivered)
+            lines, has_ended = self.run(look)
+            yield from lines
+            if has_ended:
+                return
+            time.sleep(WATCH_S)
+
+
+class Client(ServiceMethods[JobHandle], Blocking):
     """A client of a scheduler service; it must not be shared between threads.
 
     It connects with the first request, and again after a service did not answer.
@@ -84,11 +386,8 @@ class Client:
         service or if it does not answer.
     """
 
-    def __init__(
-        self, directory: Path | str | None = None, *, access: Path | str | None = None
-    ) -> None:
-        self.service = service_of(directory, access)
-        self._connection: protocol.ServiceConnection | None = None
+    _handle = JobHandle
+    _connection: protocol.ServiceConnection | None
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -102,103 +401,6 @@ class Client:
     ) -> None:
         """Close the connection."""
         self.close()
-
-    def close(self) -> None:
-        """Close the connection; a later request opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    def submit(
-        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
-    ) -> JobHandle:
-        """Submit a job that runs a program under mpiexec, and return it.
-
-        Parameters
-        ----------
-        argv : program and arguments.
-        processors : number of processors to start with.
-        options : those of ``reshape submit``; see `JobOptions`.
-        """
-        return self._submit(keywords.submission(argv, processors, options))
-
-    def batch(
-        self,
-        script: Path | str,
-        *arguments: str,
-        processors: int | None = None,
-        **options: Unpack[JobOptions],
-    ) -> JobHandle:
-        """Submit a job script, which runs once, and return the job.
-
-        Parameters
-        ----------
-        script : its file, whose lines #RESHAPE and #SBATCH have options, too.
-        arguments : of the script.
-        processors : number of processors; None: as the lines of the script say.
-        options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
-        """
-        return self._submit(keywords.batch_submission(script, arguments, processors, options))
-
-    def _submit(self, submission: m.Submission) -> JobHandle:
-        check_places(submission, self.service)
-        answer = self.run(operations.ask(m.Submit(submission=submission), m.Submitted))
-        return JobHandle(self, m.JobTasks(answer.job))
-
-    def quote(
-        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
-    ) -> Quote:
-        """Forecast when a job would start and end; parameters as of `submit`."""
-        return self.run(operations.quote(keywords.submission(argv, processors, options)))
-
-    def job(self, job: int | str) -> JobHandle:
-        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
-
-        "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
-        """
-        return JobHandle(self, self.run(operations.tasks_of(keywords.job_name(job))))
-
-    def cancel(self, jobs: Iterable[JobHandle]) -> dict[JobHandle, str]:
-        """Cancel jobs at one moment, so that none starts in place of another.
-
-        Returns
-        -------
-        jobs that cannot be cancelled -> why not
-        """
-        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
-        refused = self.run(operations.change_jobs(list(handles), m.CancelJob()))
-        return {handles[named]: why for named, why in refused.items()}
-
-    def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
-        """Return all queued and running jobs.
-
-        Parameters
-        ----------
-        ended : include ended jobs, at most the last 1000.
-        steps : include the steps of jobs.
-        """
-        return self.run(operations.list_jobs(ended=ended, steps=steps)).jobs
-
-    def expected_starts(self) -> list[JobForecast]:
-        """Forecast all queued jobs, in order of their expected starts."""
-        return self.run(operations.expected_starts()).jobs
-
-    def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
-        """Return ended jobs; see `HistoryOptions`."""
-        return self.run(operations.history(chosen)).jobs
-
-    def info(self, timeout: float = operations.ANSWER_S) -> m.Info:
-        """Return the state of the service."""
-        return self.run(operations.ask(m.ServerInfo(), m.Info, timeout))
-
-    def nodes(self) -> list[m.NodeInfo]:
-        """Return the nodes of the service."""
-        return self.run(operations.ask(m.ListMachine(part="nodes"), m.Nodes)).nodes
-
-    @property
-    def user(self) -> str:
-        """Name that the jobs have which this client submits."""
-        return user_of(self.service)
 
     def request(self, message: MessageBase, timeout: float = operations.ANSWER_S) -> m.Message:
         """Send a message of `scheduler.protocol.messages`, and return its answer."""
@@ -243,104 +445,6 @@ class Client:
         if self._connection is None:
             self._connection = protocol.connect(self.service)
         return self._connection
-
-
-class JobHandle:
-    """A job of a service, or some tasks of an array.
-
-    Several tasks are held, released, cancelled, requeued and get signals together. The other
-    methods are for one job.
-
-    Attributes
-    ----------
-    id : its number.
-    tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
-    """
-
-    def __init__(self, client: Client, named: m.JobTasks) -> None:
-        self._client, self.id, self.tasks = client, named.job, named.tasks
-
-    def __repr__(self) -> str:
-        """Name the job."""
-        return f"JobHandle({self.id})"
-
-    @property
-    def _one(self) -> int:
-        """Number of the job; raises ReshapeError if several tasks are named."""
-        return operations.one_job(self.id, self.tasks)
-
-    def info(self) -> m.JobInfo:
-        """Describe the job."""
-        return self._run(operations.list_jobs(self._one)).jobs[0]
-
-    def wait(self, timeout: float | str | None = None) -> m.JobInfo:
-        """Wait for the end of the job, across restarts of the service, and describe it.
-
-        Parameters
-        ----------
-        timeout : seconds, or a text such as "10:00"; None: no limit.
-
-        Raises
-        ------
-        TimeoutError : the job has not ended in this time.
-        """
-        limit_s = keywords.seconds(timeout)
-        until = None if limit_s is None else time.monotonic() + limit_s
-        ended = self._run(operations.wait(self._client.service, self._one, until))
-        if ended is None:
-            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
-        return ended
-
-    def watch(self) -> Iterator[m.Story]:
-        """Yield what happens to the job and why, from its submission to its end."""
-        delivered: Counter[str] = Counter()
-        while True:
-            look = operations.watch(self._client.service, self._one, delivered)
-            lines, has_ended = self._run(look)
-            yield from lines
-            if has_ended:
-                return
-            time.sleep(WATCH_S)
-
-    def explain(self) -> list[m.Story]:
-        """Return what has happened to the job and why, and what it waits for."""
-        return self._run(operations.ask(m.Explain(job=self._one), m.Explanation)).lines
-
-    def output(self, *, error: bool = False) -> str:
-        """Read the output of the job, or its standard error, from a file that this host reaches."""
-        return read_output(self.info(), error).decode(errors="replace")
-
-    def cancel(self) -> None:
-        """Cancel the job."""
-        self._change(m.CancelJob())
-
-    def signal(self, number: int, *, to_script: bool = False) -> None:
-        """Send a signal to the processes of the job, or to its script alone."""
-        self._change(m.SignalJob(number, to_script))
-
-    def hold(self) -> None:
-        """Hold the queued job: it does not start until it is released."""
-        self._change(m.HoldJob())
-
-    def release(self) -> None:
-        """Release the held job."""
-        self._change(m.ReleaseJob())
-
-    def requeue(self) -> None:
-        """End the running job and queue it again."""
-        self._change(m.RequeueJob())
-
-    def update(self, **changes: Unpack[Changes]) -> None:
-        """Change the request of the job; see `Changes`."""
-        given = keywords.changes(changes)
-        self._change(m.UpdateJob(**given))
-
-    def _change(self, change: m.JobChange) -> None:
-        named = m.JobTasks(self.id, self.tasks)
-        self._run(operations.change_job(named, change))
-
-    def _run(self, operation: Operation[T]) -> T:
-        return self._client.run(operation)
 
 
 def read_output(job: m.JobInfo, is_error: bool = False, begin: int = 0) -> bytes:

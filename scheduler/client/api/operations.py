@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.forecasts.answers import Quote, Starts
+from scheduler.forecasts.answers import Starts
 from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
@@ -184,11 +184,6 @@ def change_jobs(
     return {}
 
 
-def change_job(named: m.JobTasks, change: m.JobChange) -> Operation[None]:
-    """Change a job, or tasks of an array."""
-    yield from ask(m.ChangeJobs(jobs=[named], change=change), m.Done)
-
-
 def wait(service: Path, job: int, until: float | None) -> Operation[m.JobInfo | None]:
     """Wait for the end of a job, across restarts of the service.
 
@@ -230,11 +225,6 @@ def forecast(message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -
     result = yield from ask(message, m.ForecastResult, timeout)
     data: Any = result.found
     return msgspec.convert(data, kind)
-
-
-def quote(submission: m.Submission) -> Operation[Quote]:
-    """Request the expected start and end of a job that is not submitted."""
-    return (yield from forecast(m.RequestForecast(of=submission), Quote))
 
 
 def expected_starts(horizon_s: float | None = None) -> Operation[Starts]:
