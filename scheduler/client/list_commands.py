@@ -12,7 +12,7 @@ from reshape.cli.options import WholeRange, example
 from scheduler.client import tables
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api import operations
-from scheduler.client.api.asking import ask, complete_jobs, list_jobs, number_of
+from scheduler.client.api.asking import complete_jobs, list_jobs, number_of, run
 from scheduler.client.api.client import Client
 from scheduler.client.columns import JobFormat, history_format, queue_format, sorted_jobs
 from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
@@ -36,8 +36,6 @@ from scheduler.client.options import (
 )
 from scheduler.client.sites import actions
 from scheduler.model.arrays import JobName
-from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.text.tables import render
 
 WATCH_S = 2.0
@@ -152,8 +150,8 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
 @click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
-    type=WholeRange(1, 1000),
-    default=500,
+    type=WholeRange(1, operations.PAGE),
+    default=operations.MOST_ENDED,
     show_default=True,
     help="Largest number of jobs to list: the ones that ended last.",
 )
@@ -170,18 +168,13 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
 )
 def history(
     directory: Path,
-    since: float | None,
-    until: float | None,
-    user: str | None,
-    state: str | None,
-    name: str | None,
-    limit: int,
     before: JobName | None,
     columns: JobFormat | None,
     noheader: bool,
     as_json: bool,
     parsable: bool,
     job: JobName | None,
+    **chosen: Any,
 ) -> None:
     """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
 
@@ -200,18 +193,8 @@ def history(
         else:
             click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
-    query = m.ListJobs(
-        ended=True,
-        live=False,
-        since=since,
-        until=until,
-        user=user,
-        state=state,
-        name=name,
-        limit=limit,
-        before=None if before is None else number_of(directory, before),
-    )
-    page = expect(m.JobListing, ask(directory, query, timeout=30.0))
+    chosen["before"] = None if before is None else number_of(directory, before)
+    page = run(directory, operations.history(chosen))
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return

@@ -14,7 +14,6 @@ import msgspec
 from reshape.cli.options import example
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import waited_s
 from scheduler.client.options import MOMENT, echo_json, json_option, service_option
 from scheduler.model.procset import ProcSet
@@ -24,7 +23,6 @@ from scheduler.text.tables import Table, render
 
 #: Classes of sizes: names, and largest requested number of processors.
 CLASSES = (("1", 1), ("2-4", 4), ("5-16", 16), ("17-64", 64), ("65-", 2**31))
-_PAGE = 1000
 
 
 class ClassWaits(msgspec.Struct, frozen=True):
@@ -93,23 +91,12 @@ def stats(directory: Path, since: float | None, until: float | None, as_json: bo
             raise click.UsageError(
                 f"the time from {format_moment(begin)} to {format_moment(end)} is empty"
             )
-        statistics = stats_of([*_jobs(client, begin)], begin, end, info.processors)
+        jobs = client.queue() + client.run(operations.ended_jobs({"since": begin}))
+    statistics = stats_of(jobs, begin, end, info.processors)
     if as_json:
         echo_json(statistics)
     else:
         click.echo(stats_text(statistics))
-
-
-def _jobs(client: Client, since: float) -> Iterator[JobInfo]:
-    """Jobs that have not ended, and those that ended since a time."""
-    yield from client.queue()
-    chosen: HistoryOptions = {"since": since, "limit": _PAGE}
-    while True:
-        page = client.run(operations.history(chosen))
-        yield from page.jobs
-        if page.before is None:
-            return
-        chosen["before"] = page.before
 
 
 def stats_of(jobs: Sequence[JobInfo], since: float, until: float, processors: int) -> Stats:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, TypedDict, TypeVar
 
@@ -34,8 +34,8 @@ ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
 #: Seconds that the forecaster may take for the expected starts of a listing, and that the listing
 #: waits for them, because the forecaster may be starting, or busy with another question.
 STARTS_S, STARTS_WAIT_S = 0.5, 1.0
-#: Ended jobs that a listing has unless it says otherwise.
-MOST_ENDED = 500
+#: Ended jobs that a listing has unless it says otherwise, and that one has at most.
+MOST_ENDED, PAGE = 500, 1000
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
 ASK_AGAIN_S = 5.0
 
@@ -93,11 +93,23 @@ class HistoryOptions(TypedDict, total=False):
     before: int
 
 
-def history(chosen: HistoryOptions) -> Operation[m.JobListing]:
-    """Request ended jobs."""
-    fields: dict[str, Any] = {"limit": MOST_ENDED, **chosen}
+def history(chosen: Mapping[str, Any]) -> Operation[m.JobListing]:
+    """Request ended jobs; `chosen` are `HistoryOptions`."""
+    fields = {"limit": MOST_ENDED, **chosen}
     message = m.ListJobs(ended=True, live=False, **fields)
     return (yield from ask(message, m.JobListing, LISTING_S))
+
+
+def ended_jobs(chosen: HistoryOptions) -> Operation[list[m.JobInfo]]:
+    """Request all ended jobs that match, by their numbers, `limit` of them at a time."""
+    jobs: dict[int, m.JobInfo] = {}
+    chosen = {"limit": PAGE, **chosen}
+    while True:
+        page = yield from history(chosen)
+        jobs |= {job.job: job for job in page.jobs}
+        if page.before is None:
+            return [jobs[number] for number in sorted(jobs)]
+        chosen["before"] = page.before
 
 
 def number_of(name: JobName) -> Operation[int]:

@@ -6,7 +6,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Unpack
 
 from msgspec.structs import replace
 
@@ -14,7 +13,6 @@ from reshape.errors import ReshapeError
 from reshape.times import parse_moment
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.api.operations import HistoryOptions
 from scheduler.client.columns import FIELDS, LETTER, Column, JobFormat, sorted_jobs, width_of
 from scheduler.client.list_options import one_by_one
 from scheduler.client.scripts.slurm_manual import SACCT, SINFO, SQUEUE
@@ -65,7 +63,8 @@ def squeue(words: Sequence[str]) -> None:
     wanted = states(given["states"]) if "states" in given else wanted
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
-        listed = service.queue() + (ended_jobs(service) if "states" in given else [])
+        listed = service.queue()
+        listed += service.run(operations.ended_jobs({})) if "states" in given else []
         if "array" in given or "_" in given.get("jobs", ""):
             listed = [*one_by_one(listed)]
         jobs = [job for job in chosen(all_as_slurm(listed), given, users) if job.state in wanted]
@@ -95,7 +94,7 @@ def sacct(words: Sequence[str]) -> None:
     wanted = states(given.get("state") or "all")
     with Client() as service:
         listed = service.queue()
-        listed += ended_jobs(service) if since is None else ended_jobs(service, since=since)
+        listed += service.run(operations.ended_jobs({} if since is None else {"since": since}))
     jobs = [
         job
         for job in chosen(
@@ -208,17 +207,6 @@ def _moment(text: str | None) -> float | None:
         return parse_moment(text, time.time(), past=True)
     except ValueError as error:
         raise ReshapeError(str(error)) from None
-
-
-def ended_jobs(service: Client, **chosen: Unpack[HistoryOptions]) -> list[JobInfo]:
-    """Return all ended jobs that the service knows, by their numbers, in several requests."""
-    jobs: dict[int, JobInfo] = {}
-    while True:
-        listing = service.run(operations.history(chosen))
-        jobs |= {job.job: job for job in listing.jobs}
-        if listing.before is None:
-            return [jobs[number] for number in sorted(jobs)]
-        chosen = {**chosen, "before": listing.before}
 
 
 #: Hosts that a list may have.

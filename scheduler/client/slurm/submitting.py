@@ -15,6 +15,7 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
+from scheduler.client.api import operations
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.script_file import (
@@ -33,7 +34,6 @@ from scheduler.client.scripts.script_file import (
 from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
-from scheduler.client.slurm.listings import ended_jobs
 from scheduler.client.submission import check_places, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
@@ -108,7 +108,7 @@ def _of_variables() -> Iterator[tuple[Translation, str]]:
 def _waited(service: Client, number: int) -> int:
     """Wait for a job; return its exit code, of an array the highest one of its tasks."""
     job = service.job(number).wait()
-    ended = ended_jobs(service, since=job.submitted_at, name=job.name)
+    ended = service.run(operations.ended_jobs({"since": job.submitted_at, "name": job.name}))
     tasks = [task for task in ended if task.label.startswith(f"{number}_")]
     return max(map(exit_status, tasks or [job]))
 
