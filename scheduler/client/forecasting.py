@@ -5,7 +5,7 @@ The parameter `directory` of each function is the directory of a service, or an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,23 +118,17 @@ def bare_submission(
 def starts_table(jobs: Sequence[JobForecast], listed: Sequence[m.JobInfo], now: float) -> Table:
     """List expected starts; WAIT is the time from now to the start."""
     by_number = {job.job: job for job in listed}
-    rows = []
-    for job in jobs:
-        info = by_number.get(job.job)
-        rows.append(
-            (
-                str(job.job),
-                info.name if info else "",
-                info.user if info else "",
-                str(info.requested) if info else "",
-                moment(job.start),
-                "-" if job.start is None else format_time(job.start - now),
-                moment(job.end),
-                job.processors or "-",
-            )
-        )
-    heads = ["JOBID", "NAME", "USER", "PROCS", "START", "WAIT", "END", "PROCESSORS"]
-    return Table(heads, rows)
+    columns: dict[str, Callable[[JobForecast], object]] = {
+        "JOBID": lambda job: job.job,
+        "NAME": lambda job: by_number[job.job].name,
+        "USER": lambda job: by_number[job.job].user,
+        "PROCS": lambda job: by_number[job.job].requested,
+        "START": lambda job: moment(job.start),
+        "WAIT": lambda job: duration(None if job.start is None else job.start - now),
+        "END": lambda job: moment(job.end),
+        "PROCESSORS": lambda job: job.processors or "-",
+    }
+    return Table.of(jobs, columns, "NAME USER")
 
 
 def quote_text(quote: Quote) -> str:

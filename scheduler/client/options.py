@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from math import isfinite
 from pathlib import Path
@@ -20,6 +20,9 @@ from reshape.topology import Topology
 from scheduler.model.arrays import NAME_FORM, JobName, names
 from scheduler.model.resources import checked
 from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
+from scheduler.text.tables import Table, render
+
+T = TypeVar("T")
 
 
 def _walltime(text: str) -> float:
@@ -205,6 +208,21 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON."
 parsable_option = click.option(
     "--parsable", is_flag=True, help="Separate the fields by |, for programs."
 )
+
+
+def echo_list(
+    things: Sequence[T],
+    columns: Mapping[str, Callable[[T], object]],
+    left: str,
+    *,
+    as_json: bool,
+    parsable: bool,
+) -> None:
+    """Print things as JSON or as a table; see `Table.of`."""
+    if as_json:
+        echo_json(things)
+    else:
+        click.echo(render(Table.of(things, columns, left), parsable))
 
 
 def echo_json(value: Any) -> None:

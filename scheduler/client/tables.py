@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from textwrap import indent
 
 from reshape.times import in_local_time
@@ -36,41 +36,21 @@ def resize_table(job: JobInfo) -> Table:
     was moved, SPARE the memory that the processes kept for the next resize beside it, both in MiB.
     """
     began = job.sizes[0][0] if job.sizes else job.submitted_at
-    return Table(
-        [
-            "RESIZE",
-            "AT",
-            "SIZE",
-            "START",
-            "CLOSE",
-            "JOIN",
-            "PLAN",
-            "MOVE",
-            "RESUME",
-            "MIB",
-            "SPARE",
-            "OUTCOME",
-        ],
-        [
-            (
-                str(resize.serial),
-                f"+{resize.at - began:.1f}s",
-                f"{resize.old}-{resize.new}",
-                *(f"{1000 * seconds:.1f}" for seconds in phases_s(resize)),
-                f"{resize.moved_bytes / 2**20:.2f}",
-                f"{resize.spare_bytes / 2**20:.2f}",
-                resize.outcome,
-            )
-            for resize in job.resizes
-        ],
-        left=frozenset({"OUTCOME"}),
-    )
-
-
-def phases_s(resize: ResizeInfo) -> tuple[float, ...]:
-    """Seconds of start, close, join, plan, move and resume."""
-    before = resize.start_s, resize.close_s, resize.join_s
-    return *before, resize.plan_s, resize.move_s, resize.resume_s
+    columns: dict[str, Callable[[ResizeInfo], object]] = {
+        "RESIZE": lambda resize: resize.serial,
+        "AT": lambda resize: f"+{resize.at - began:.1f}s",
+        "SIZE": lambda resize: f"{resize.old}-{resize.new}",
+        "START": lambda resize: f"{1000 * resize.start_s:.1f}",
+        "CLOSE": lambda resize: f"{1000 * resize.close_s:.1f}",
+        "JOIN": lambda resize: f"{1000 * resize.join_s:.1f}",
+        "PLAN": lambda resize: f"{1000 * resize.plan_s:.1f}",
+        "MOVE": lambda resize: f"{1000 * resize.move_s:.1f}",
+        "RESUME": lambda resize: f"{1000 * resize.resume_s:.1f}",
+        "MIB": lambda resize: f"{resize.moved_bytes / 2**20:.2f}",
+        "SPARE": lambda resize: f"{resize.spare_bytes / 2**20:.2f}",
+        "OUTCOME": lambda resize: resize.outcome,
+    }
+    return Table.of(job.resizes, columns, "OUTCOME")
 
 
 def held_text(job: JobInfo) -> str:
@@ -237,21 +217,19 @@ def service_text(info: Info) -> str:
 
 def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
     """List partitions as sinfo does."""
-    heads = ("PARTITION", "SCENARIO", "PROCS", "FREE", "QUEUED", "RUNNING", "MAXPROCS", "TIMELIMIT")
-    rows = [
-        (
-            partition.name,
-            partition.scenario,
-            str(partition.processors),
-            str(partition.free),
-            str(partition.queued),
-            str(partition.running),
-            str(partition.max_processors or "-"),
-            "-" if partition.max_walltime_s is None else format_time(partition.max_walltime_s),
-        )
-        for partition in partitions
-    ]
-    return Table(heads, rows, left=frozenset({"PARTITION", "SCENARIO"}))
+    columns: dict[str, Callable[[PartitionInfo], object]] = {
+        "PARTITION": lambda part: part.name,
+        "SCENARIO": lambda part: part.scenario,
+        "PROCS": lambda part: part.processors,
+        "FREE": lambda part: part.free,
+        "QUEUED": lambda part: part.queued,
+        "RUNNING": lambda part: part.running,
+        "MAXPROCS": lambda part: part.max_processors or "-",
+        "TIMELIMIT": lambda part: (
+            "-" if part.max_walltime_s is None else format_time(part.max_walltime_s)
+        ),
+    }
+    return Table.of(partitions, columns, "PARTITION SCENARIO")
 
 
 def plain_name(argv: Sequence[str]) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 from scheduler.text.plain import plain
+
+T = TypeVar("T")
 
 
 class Table(NamedTuple):
@@ -19,6 +21,20 @@ class Table(NamedTuple):
     headings: Sequence[str]
     rows: Sequence[Sequence[str]]
     left: frozenset[str] = frozenset({"NAME", "USER", "ST", "STATE", "NODELIST(REASON)", "REASON"})
+
+    @classmethod
+    def of(
+        cls, things: Iterable[T], columns: Mapping[str, Callable[[T], object]], left: str
+    ) -> Table:
+        """Make a table with a row for each thing.
+
+        Parameters
+        ----------
+        columns : heading -> what the column has of a thing.
+        left : headings of the columns aligned to the left.
+        """
+        rows = [[str(value(thing)) for value in columns.values()] for thing in things]
+        return cls([*columns], rows, frozenset(left.split()))
 
 
 def render(table: Table, parsable: bool = False) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,14 +14,13 @@ from reshape.wire.access import AccessRole
 from scheduler.client.options import (
     WALLTIME,
     directory_option,
-    echo_json,
+    echo_list,
     json_option,
     parsable_option,
 )
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import format_moment
-from scheduler.text.tables import Table, render
 
 _ROLES: dict[str, AccessRole] = {
     "user": "user",
@@ -84,18 +84,15 @@ def create(directory: Path, user: str, role: str, expires: float | None, output:
 @example("reshape access list")
 def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
     """List the granted keys."""
-    granted = _keys_of(directory).granted()
-    if as_json:
-        echo_json(granted)
-        return
-    now = time.time()
-    rows = [
-        (str(key.number), key.role, key.user, format_moment(key.created_at), _expiry(key, now))
-        for key in granted
-    ]
-    left = frozenset({"ROLE", "USER", "CREATED", "EXPIRES"})
-    table = Table(("KEY", "ROLE", "USER", "CREATED", "EXPIRES"), rows, left=left)
-    click.echo(render(table, parsable))
+    columns: dict[str, Callable[[GrantedKey], object]] = {
+        "KEY": lambda key: key.number,
+        "ROLE": lambda key: key.role,
+        "USER": lambda key: key.user,
+        "CREATED": lambda key: format_moment(key.created_at),
+        "EXPIRES": _expiry,
+    }
+    keys = _keys_of(directory).granted()
+    echo_list(keys, columns, "ROLE USER CREATED EXPIRES", as_json=as_json, parsable=parsable)
 
 
 @access.command()
@@ -128,8 +125,8 @@ def _keys_of(directory: Path) -> AccessKeys:
     return AccessKeys(service.path, service.owner)
 
 
-def _expiry(key: GrantedKey, now: float) -> str:
+def _expiry(key: GrantedKey) -> str:
     if key.expires_at is None:
         return "never"
     text = format_moment(key.expires_at)
-    return f"{text} (expired)" if key.expires_at <= now else text
+    return f"{text} (expired)" if key.expires_at <= time.time() else text

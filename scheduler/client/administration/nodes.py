@@ -12,12 +12,17 @@ from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
 from reshape.times import in_local_time
 from scheduler.client.api.asking import ask, complete_nodes
-from scheduler.client.options import echo_json, json_option, parsable_option, service_option
+from scheduler.client.options import (
+    echo_json,
+    echo_list,
+    json_option,
+    parsable_option,
+    service_option,
+)
 from scheduler.policies.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time, listed
-from scheduler.text.tables import Table, render
 
 
 @click.group()
@@ -37,30 +42,24 @@ def node() -> None:
 @example("reshape node list")
 def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all nodes."""
-    answer = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes")))
-    if as_json:
-        echo_json(answer.nodes)
-        return
-    partition = ("PARTITION",) if any(info.partitions for info in answer.nodes) else ()
-    features = ("FEATURES",) if any(info.features for info in answer.nodes) else ()
-    last = ("HOST", "LAUNCHER", "JOBS", "REASON")
-    heads = ("NODE", *partition, "STATE", "PROCS(USED/ALL)", *features, *last)
-    rows = [
-        (
-            info.name,
-            *(_partitions(info) for _ in partition),
-            info.state,
-            f"{info.allocated}/{info.processors}",
-            *(",".join(info.features) or "-" for _ in features),
-            info.host or "-",
-            info.launcher,
-            ",".join(map(str, info.jobs)) or "-",
-            _remark(info),
-        )
-        for info in answer.nodes
-    ]
-    left = frozenset({"NODE", "PARTITION", "STATE", "FEATURES", "HOST", "LAUNCHER", "REASON"})
-    click.echo(render(Table(heads, rows, left=left), parsable))
+    nodes = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes"))).nodes
+    columns: dict[str, Callable[[m.NodeInfo], object]] = {
+        "NODE": lambda node: node.name,
+        "PARTITION": _partitions,
+        "STATE": lambda node: node.state,
+        "PROCS(USED/ALL)": lambda node: f"{node.allocated}/{node.processors}",
+        "FEATURES": lambda node: ",".join(node.features) or "-",
+        "HOST": lambda node: node.host or "-",
+        "LAUNCHER": lambda node: node.launcher,
+        "JOBS": lambda node: ",".join(map(str, node.jobs)) or "-",
+        "REASON": _remark,
+    }
+    if not any(node.partitions for node in nodes):
+        del columns["PARTITION"]
+    if not any(node.features for node in nodes):
+        del columns["FEATURES"]
+    left = "NODE PARTITION STATE FEATURES HOST LAUNCHER REASON"
+    echo_list(nodes, columns, left, as_json=as_json, parsable=parsable)
 
 
 def _partitions(node: m.NodeInfo) -> str:
@@ -194,27 +193,24 @@ def add_pool(
 @example("reshape pool list")
 def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all pools."""
-    pools = pools_of(directory)
-    if as_json:
-        echo_json(pools)
-        return
-    heads = ("POOL", "SYSTEM", "STATE", "QUEUED", "RUNNING", "NODES(UP/MAX)", "WANTED", "REASON")
-    rows = [
-        (
-            info.name,
-            info.system,
-            info.state,
-            str(sum(a.state in ("submitting", "queued") for a in info.allocations)),
-            str(sum(a.state == "running" for a in info.allocations)),
-            f"{sum(len(a.nodes) for a in info.allocations if a.state == 'running')}/"
-            f"{info.max_nodes}",
-            str(info.wanted),
-            in_local_time(info.reason),
-        )
-        for info in pools
-    ]
-    left = frozenset({"POOL", "SYSTEM", "STATE", "REASON"})
-    click.echo(render(Table(heads, rows, left=left), parsable))
+    columns: dict[str, Callable[[m.PoolInfo], object]] = {
+        "POOL": lambda pool: pool.name,
+        "SYSTEM": lambda pool: pool.system,
+        "STATE": lambda pool: pool.state,
+        "QUEUED": lambda pool: len(_in_states(pool, "submitting", "queued")),
+        "RUNNING": lambda pool: len(_in_states(pool, "running")),
+        "NODES(UP/MAX)": lambda pool: (
+            f"{sum(len(a.nodes) for a in _in_states(pool, 'running'))}/{pool.max_nodes}"
+        ),
+        "WANTED": lambda pool: pool.wanted,
+        "REASON": lambda pool: in_local_time(pool.reason),
+    }
+    left = "POOL SYSTEM STATE REASON"
+    echo_list(pools_of(directory), columns, left, as_json=as_json, parsable=parsable)
+
+
+def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
+    return [allocation for allocation in pool.allocations if allocation.state in states]
 
 
 @pool.command("info")
@@ -238,20 +234,19 @@ def pool_info(directory: Path, as_json: bool, parsable: bool, name: str) -> None
         click.echo(format_options(chosen.options))
         if chosen.arguments:
             click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
-    heads = ("ALLOCATION", "BATCH-JOB", "STATE", "NODES", "IDLE", "SUBMITTED", "STARTED", "ENDS")
-    rows = [
-        (
-            str(a.number),
-            a.id or "-",
-            a.state,
-            ",".join(a.nodes),
-            str(a.idle),
-            *(format_moment(at) if at else "-" for at in (a.submitted_at, a.started_at, a.ends_at)),
-        )
-        for a in chosen.allocations
-    ]
-    left = frozenset({"BATCH-JOB", "STATE", "NODES"})
-    click.echo(render(Table(heads, rows, left=left), parsable))
+    columns: dict[str, Callable[[m.AllocationInfo], object]] = {
+        "ALLOCATION": lambda a: a.number,
+        "BATCH-JOB": lambda a: a.id or "-",
+        "STATE": lambda a: a.state,
+        "NODES": lambda a: ",".join(a.nodes),
+        "IDLE": lambda a: a.idle,
+        "SUBMITTED": lambda a: format_moment(a.submitted_at),
+        "STARTED": lambda a: format_moment(a.started_at) if a.started_at else "-",
+        "ENDS": lambda a: format_moment(a.ends_at) if a.ends_at else "-",
+    }
+    echo_list(
+        chosen.allocations, columns, "BATCH-JOB STATE NODES", as_json=False, parsable=parsable
+    )
 
 
 @pool.command("pause")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import click
@@ -13,6 +14,7 @@ from scheduler.client.options import (
     LATER_MOMENT,
     WALLTIME,
     echo_json,
+    echo_list,
     json_option,
     parsable_option,
     service_option,
@@ -21,7 +23,6 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
-from scheduler.text.tables import Table, render
 
 
 @click.group()
@@ -109,27 +110,19 @@ def create(
 @example("reshape reserve list")
 def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
     """List the reservations that have not ended."""
-    answer = _all(directory)
-    if as_json:
-        echo_json(answer.reservations)
-        return
-    heads = ("NAME", "STATE", "START", "END", "DURATION", "PROCS", "NODES", "USERS", "JOBS")
-    rows = [
-        (
-            reservation.name,
-            reservation.state,
-            format_moment(reservation.begin),
-            format_moment(reservation.end),
-            format_time(reservation.end - reservation.begin),
-            str(reservation.processors),
-            ",".join(reservation.nodes),
-            ",".join(reservation.users) or "all",
-            ",".join(map(str, reservation.running)) or "-",
-        )
-        for reservation in answer.reservations
-    ]
-    left = frozenset({"NAME", "STATE", "NODES", "USERS", "JOBS"})
-    click.echo(render(Table(heads, rows, left=left), parsable))
+    columns: dict[str, Callable[[m.ReservationInfo], object]] = {
+        "NAME": lambda its: its.name,
+        "STATE": lambda its: its.state,
+        "START": lambda its: format_moment(its.begin),
+        "END": lambda its: format_moment(its.end),
+        "DURATION": lambda its: format_time(its.end - its.begin),
+        "PROCS": lambda its: its.processors,
+        "NODES": lambda its: ",".join(its.nodes),
+        "USERS": lambda its: ",".join(its.users) or "all",
+        "JOBS": lambda its: ",".join(map(str, its.running)) or "-",
+    }
+    left = "NAME STATE NODES USERS JOBS"
+    echo_list(_all(directory), columns, left, as_json=as_json, parsable=parsable)
 
 
 @reserve.command()
@@ -139,7 +132,7 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
 @example("reshape reserve info course")
 def info(directory: Path, name: str, as_json: bool) -> None:
     """Show a reservation with its processors and jobs."""
-    reservations = _all(directory).reservations
+    reservations = _all(directory)
     chosen = [reservation for reservation in reservations if reservation.name == name]
     if not chosen:
         known = [reservation.name for reservation in reservations]
@@ -161,9 +154,9 @@ def cancel(directory: Path, names: tuple[str, ...]) -> None:
         click.echo(f"reservation {name} is cancelled")
 
 
-def _all(directory: Path) -> m.Reservations:
-    answer = expect(m.Reservations, ask(directory, m.ListMachine(part="reservations")))
-    return answer
+def _all(directory: Path) -> list[m.ReservationInfo]:
+    message = m.ListMachine(part="reservations")
+    return expect(m.Reservations, ask(directory, message)).reservations
 
 
 def _names(text: str | None) -> list[str]:
