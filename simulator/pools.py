@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from reshape.times import seconds_of
-from scheduler.clock.driven import DrivenMachine
+from scheduler.clock.loop import DrivenMachine
 from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine

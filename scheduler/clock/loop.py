@@ -1,8 +1,9 @@
 """The loop that drives a site by a virtual clock.
 
-Submissions come in order of time; the agenda holds all other events. The loop hands the events of
-one instant to the site together and carries out its orders. Events that these orders cause at the
-same instant are handed over next, still at that instant.
+A site is a `scheduler.core.core.Core`, the centres of a simulation together, or a core whose nodes
+come and go (`Driven`). Submissions come in order of time; the agenda holds all other events. The
+loop hands the events of one instant to the site together and carries out its orders. Events that
+these orders cause at the same instant are handed over next, still at that instant.
 
 What jobs do between two orders is not decided here: a `Physics` enters the future events of a job
 into the agenda when the job starts or resizes. The simulator has one with run times and costs; a
@@ -11,14 +12,13 @@ forecast may take estimates for run times.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf, isnan, nan
-from typing import Final, TypeAlias
+from typing import Final, Protocol, TypeAlias
 
 from scheduler.clock.agenda import Agenda
-from scheduler.clock.driven import Driven
 from scheduler.model.events import Event, JobSpec, Wakeup
-from scheduler.model.job import CONTINUE, JOB_ENDED, JOB_SUBMITTED, START
+from scheduler.model.job import CONTINUE, JOB_ENDED, JOB_SUBMITTED, START, Job
 from scheduler.model.orders import (
     Continue,
     Contract,
@@ -41,6 +41,53 @@ Tick: TypeAlias = Callable[[float], None]
 #: Instants between two calls of it.
 TICK_EVERY: Final = 1024
 SIGTERM = 15
+
+
+class DrivenMachine(Protocol):
+    """Nodes and processors, for reading."""
+
+    @property
+    def processors(self) -> int:
+        """Number of processors of the nodes that are up."""
+
+    @property
+    def free_count(self) -> int:
+        """Number of processors that no job holds."""
+
+
+class Driven(Protocol):
+    """What the loop uses of a site."""
+
+    @property
+    def now(self) -> float:
+        """Time of the latest instant handled, seconds."""
+
+    @property
+    def jobs(self) -> Mapping[int, Job]:
+        """All jobs that are remembered, by number."""
+
+    @property
+    def live(self) -> Mapping[int, Job]:
+        """The jobs that hold processors, by number."""
+
+    @property
+    def machine(self) -> DrivenMachine:
+        """Nodes and processors."""
+
+    def handle(self, events: Sequence[Event]) -> list[Order]:
+        """Apply the events of one instant and return the orders that follow from them."""
+
+
+class Recording(Driven, Protocol):
+    """Something driven that keeps ended jobs until `forget` is called."""
+
+    def forget(self, job: int) -> None:
+        """Drop the record of a job that has ended.
+
+        Raises
+        ------
+        ValueError : the job has not ended.
+        """
 
 
 class Physics:

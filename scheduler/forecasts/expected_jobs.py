@@ -17,8 +17,7 @@ from time import monotonic
 
 from reshape.speedup import speedup_by
 from scheduler.clock.agenda import Agenda
-from scheduler.clock.driven import Driven
-from scheduler.clock.loop import Physics
+from scheduler.clock.loop import Driven, Physics
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeDone, ResizePoint
 from scheduler.model.job import RESIZING, Job, JobState
 from scheduler.model.orders import Continue, Contract, Expand, Start

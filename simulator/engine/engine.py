@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from scheduler.clock.agenda import Agenda
-from scheduler.clock.driven import Driven, Recording
-from scheduler.clock.loop import EventLoop, Physics, Tick, Watch
+from scheduler.clock.loop import Driven, EventLoop, Physics, Recording, Tick, Watch
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobSpec, JobSubmitted
 from scheduler.model.job import FINAL

@@ -17,7 +17,7 @@ import numpy as np
 
 from reshape.wire.messages import ResizeTimes
 from scheduler.clock.agenda import Agenda
-from scheduler.clock.driven import Recording
+from scheduler.clock.loop import Recording
 from scheduler.core.core import Core
 from scheduler.model.events import (
     Event,

@@ -10,8 +10,7 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
-from scheduler.clock.driven import Recording
-from scheduler.clock.loop import Tick, Watch
+from scheduler.clock.loop import Recording, Tick, Watch
 from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
