@@ -21,7 +21,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.interfaces import Prioritised
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
-from scheduler.model.job_view import is_ours
+from scheduler.model.job_view import is_ours, title
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.partition.alarms import Alarms
@@ -38,7 +38,6 @@ from scheduler.partition.passes import (
 from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes, note_progress
-from scheduler.policies.backfill.wrapper import Wrapper, title
 from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
@@ -390,8 +389,7 @@ class Partition:
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.own_scheduling
-        is_users = isinstance(own, Wrapper) or not is_ours(own)
-        policy = "" if own is None or not is_users else title(own)
+        policy = "" if own is None or is_ours(own) else title(own)
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
     def reason_to_come(self, array: Job, position: int) -> Reason:

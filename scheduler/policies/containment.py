@@ -34,11 +34,10 @@ from scheduler.model.events import ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.interfaces import Prioritised, QueueOrder, Selection
 from scheduler.model.job import Job
-from scheduler.model.job_view import is_ours, shown
+from scheduler.model.job_view import Wrapper, is_ours, shown
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE, Space
 from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
-from scheduler.policies.backfill.wrapper import Wrapper
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor

@@ -19,12 +19,11 @@ from typing import Any, Protocol
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original
+from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original, title
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
-from scheduler.policies.backfill.wrapper import Wrapper, title
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
@@ -265,7 +264,7 @@ class OwnPass(SchedulingPass):
     ) -> None:
         super().__init__(state, starter, name)
         self._room, self._policy = room, policy
-        self._read_only = isinstance(policy, Wrapper) or not is_ours(policy)
+        self._read_only = not is_ours(policy)
 
     def run(self) -> None:
         """Let the policy start the queued jobs that may start now."""
