@@ -221,6 +221,7 @@ class Job:
         on, and that its walltime allowed from then on, both on the requested size (s).
     is_lent : whether the processors of its first group belong to the job whose step it is.
     resizable : whether its request says so; decisions read it for every running job.
+    recorded_history : its `history`; None: it has none yet.
     shown : what user-defined code sees of it; see `scheduler.model.job_view.shown`.
     """
 
@@ -268,7 +269,7 @@ class Job:
     minimum: int = 0
     left: tuple[float, float, float] = (0.0, 0.0, 0.0)
     shown: Any = None
-    _history: History | None = None
+    recorded_history: History | None = None
     _limits: SizeLimits | None = None
     _smaller: tuple[tuple[int, int, int, bool, int], tuple[int, ...]] | None = None  # (key, sizes)
     _sums: tuple[tuple[int, int, bool], int] | None = None  # (key, processors that groups make up)
@@ -324,7 +325,7 @@ class Job:
         requested = self.spec.processors
         if size == requested:
             return 1.0
-        history = self._history
+        history = self.recorded_history
         if history is not None and history.measured:
             here, there = history.predict_s(size), history.predict_s(requested)
             if here and there:
@@ -401,7 +402,7 @@ class Job:
         self.requeue_asked = False
         self.first_group = self.next_group
         self.sizes += ((at, 0),)
-        self.started_at = self.cause = self._history = None
+        self.started_at = self.cause = self.recorded_history = None
         self.size = self.restarts = self.misses = self.exit_code = self.signal = 0
         self.estimate_s = self.walltime_s = self.spec.walltime_s
         self.first_estimate_s = 0.0
@@ -426,7 +427,7 @@ class Job:
         copy.first_group, copy.next_group = self.first_group, self.next_group
         copy.resizes, copy.committed = self.resizes, self.committed
         copy.paused_s, copy.most_moved_bytes = self.paused_s, self.most_moved_bytes
-        copy._history = self._history
+        copy.recorded_history = self.recorded_history
         copy.requeues, copy.stalled = self.requeues, self.stalled
         copy.failed_starts = self.failed_starts
         copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
@@ -477,18 +478,9 @@ class Job:
     @property
     def history(self) -> History:
         """Performance history of the job."""
-        if self._history is None:
-            self._history = History(performance=self.spec.performance)
-        return self._history
-
-    @property
-    def recorded_history(self) -> History | None:
-        """The history if the job has one yet, for storage."""
-        return self._history
-
-    @recorded_history.setter
-    def recorded_history(self, history: History) -> None:
-        self._history = history
+        if self.recorded_history is None:
+            self.recorded_history = History(performance=self.spec.performance)
+        return self.recorded_history
 
     @property
     def smaller(self) -> tuple[int, ...]:
@@ -600,8 +592,8 @@ class Job:
         if self.progress is None:
             return inf
         at, left, iteration_s = self.progress
-        if self._history is not None:
-            iteration_s = self._history.predict_s(self.size) or iteration_s
+        if self.recorded_history is not None:
+            iteration_s = self.recorded_history.predict_s(self.size) or iteration_s
         return at + left * iteration_s
 
     @property

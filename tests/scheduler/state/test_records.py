@@ -205,7 +205,6 @@ def test_a_record_has_every_attribute_of_a_job() -> None:
         "_limits",
         "_smaller",
         "_sums",
-        "_history",
         "shown",
     }
     names = {name.replace("recorded_history", "history") for name in settable(EVERYTHING.job())}
