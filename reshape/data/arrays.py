@@ -96,11 +96,17 @@ class Array(Registered, Savable):
     declaration : name, kind, global shape, dtype and memory order.
     job : the processes that hold it.
     absent : message of the error at an access before there is data.
+
+    Attributes
+    ----------
+    segment : the local part.
+    total_bytes : of all local parts together, every copy counted; 0 if there is no layout.
     """
 
     def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
         super().__init__(declaration, job, absent)
         self.segment: Segment | None = None
+        self.total_bytes = 0
         self._layout: Layout | None = None
         self._earlier: list[ReferenceType[NDArray[Any]]] = []
 
@@ -125,13 +131,6 @@ class Array(Registered, Savable):
         if self._layout is None:
             raise ReshapeError(self._absent)
         return self._layout
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all local parts together, every copy counted; 0 if there is no layout."""
-        layout = self._layout
-        elements = 0 if layout is None else math.prod(layout.shape) * layout.copies
-        return elements * self.dtype.itemsize
 
     @property
     def local(self) -> NDArray[Any]:
@@ -214,6 +213,7 @@ class Array(Registered, Savable):
         """Make this segment the data, and return the previous one, which the caller releases."""
         previous, self.segment = self.segment, segment
         self._layout = layout
+        self.total_bytes = math.prod(layout.shape) * layout.copies * self.dtype.itemsize
         if previous is None or previous is segment:
             return None
         self._earlier = [ref(part) for part in (*self.earlier_parts(), previous.array)]
@@ -231,7 +231,7 @@ class Array(Registered, Savable):
         why : message of the error.
         """
         previous, self.segment = self.segment, None
-        self._layout, self._absent = None, why
+        self._layout, self.total_bytes, self._absent = None, 0, why
         return previous
 
     def vacate(self, why: str) -> None:
