@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import partial
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -50,7 +51,9 @@ def encode(message: MessageBase) -> list[bytes]:
 
 
 def decode_frames(
-    decoder: msgspec.msgpack.Decoder[M], frames: Sequence[bytes], max_bytes: int
+    decoder: msgspec.msgpack.Decoder[M],
+    frames: Sequence[bytes],
+    max_bytes: int = MAX_REQUEST_BYTES,
 ) -> M:
     """Decode a message from its two frames.
 
@@ -91,11 +94,8 @@ _application: msgspec.msgpack.Decoder[ApplicationMessage] = msgspec.msgpack.Deco
 )
 
 
-def decode_application(
-    frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES
-) -> ApplicationMessage:
-    """Decode what an application receives, and sends; see `decode_frames`."""
-    return decode_frames(_application, frames, max_bytes)
+#: Decodes the frames of what an application receives, and sends; see `decode_frames`.
+decode_application = partial(decode_frames, _application)
 
 
 def may_be_non_finite(packed: bytes) -> bool:

@@ -46,10 +46,6 @@ class MessageBase(msgspec.Struct, tag=True, kw_only=True):
     supersedes: ClassVar[bool] = False
     id: int = 0
 
-    def log_text(self) -> str:
-        """Say what the message changes in the service; "" if that needs no line in its log."""
-        return ""
-
 
 class JobMessage(MessageBase):
     """A message from a process of a job, which the token of the job proves."""

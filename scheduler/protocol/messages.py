@@ -19,11 +19,12 @@ pools; one question lists any of them, and one command has any change of them.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from reshape.wire.codec import MAX_REQUEST_BYTES, PROTOCOL, UNREADABLE, decode_frames
+from reshape.wire.codec import PROTOCOL, UNREADABLE, decode_frames
 from reshape.wire.messages import *
 from scheduler.protocol.agent_messages import *
 from scheduler.protocol.job_questions import *
@@ -457,9 +458,8 @@ _start_decoder = msgspec.msgpack.Decoder(_StartNumbers)
 _decoder: msgspec.msgpack.Decoder[Message] = msgspec.msgpack.Decoder(Message)
 
 
-def decode(frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES) -> Message:
-    """Decode any message; see `decode_frames`."""
-    return decode_frames(_decoder, frames, max_bytes)
+#: Decodes the frames of any message; see `decode_frames`.
+decode = partial(decode_frames, _decoder)
 
 
 def is_other_release(frames: Sequence[bytes]) -> bool:

@@ -76,6 +76,8 @@ def check_user(sender: Sender, job: int, user: str) -> None:
 
 def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> None:
     """Log a request that is carried out, if it changes nodes, pools, reservations or jobs."""
-    text = message.log_text()
-    if text and not isinstance(answer, m.Failure):
-        log.info("%s: by %s, from %s", plain(text), sender.user, sender.origin)
+    if isinstance(answer, m.Failure):
+        return
+    if isinstance(message, m.ChangeJobs | m.ChangeMachine | m.EndStep | m.Stop):
+        text = plain(message.log_text())
+        log.info("%s: by %s, from %s", text, sender.user, sender.origin)
