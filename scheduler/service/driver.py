@@ -291,13 +291,10 @@ class Driver:
         changes = (*events, *orders)
         named = [change.job for change in changes if isinstance(change, JobEvent | JobOrder)]
         routine = all(isinstance(change, ROUTINE) for change in changes)
-        # A change of a job concerns its steps: their time, and whose their processors are.
-        numbers = [
-            each
-            for number in dict.fromkeys(named)
-            for each in (number, *(step.id for step in self._core.steps_of(number)))
-        ]
-        for number in dict.fromkeys(numbers):
+        if not routine:
+            # A change of a job concerns its steps: their time, and whose their processors are.
+            named += [step.id for job in dict.fromkeys(named) for step in self._core.steps_of(job)]
+        for number in dict.fromkeys(named):
             job = jobs.get(number)
             if job is None:
                 continue
