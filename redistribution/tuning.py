@@ -26,11 +26,6 @@ class Tuning:
         lines.
     fused_run_bytes : NumPy copies contiguous runs up to this size as one opaque element, which is
         up to four times as fast as a short inner loop and never slower.
-    structured_families, structured_repeats, structured_run_bytes, structured_fields : NumPy copies
-        the runs of a contiguous axis as the fields of structured elements if there are at least
-        this many families of at most this many repetitions on average, with at least this many
-        bytes in a run on average and at most this many runs. This is up to three times as fast.
-        With shorter runs or more repetitions, strided views are faster.
     kept_gather_bytes : a plan keeps the copies of its last gather if the arrays have at most this
         many bytes in all.
     pooled_buffer_bytes : buffers up to this size come from the allocator, which keeps them itself;
@@ -56,10 +51,6 @@ class Tuning:
     streamed_bytes: int = 1 << 21
     streamed_run_bytes: int = 512
     fused_run_bytes: int = 4096
-    structured_families: int = 4
-    structured_repeats: int = 4
-    structured_run_bytes: int = 64
-    structured_fields: int = 512
     kept_gather_bytes: int = 1 << 24
     pooled_buffer_bytes: int = 1 << 17
     pool_bytes: int = 1 << 25

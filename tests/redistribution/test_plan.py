@@ -1,7 +1,5 @@
 """Plans run in one process that acts for all ranks, with the copies that MPI ranks use."""
 
-import mmap
-
 import numpy as np
 import pytest
 from example_counts import examples
@@ -14,7 +12,7 @@ from redistribution.copies import kernel
 from redistribution.copies.byte_ranges import contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
-from redistribution.runs import Run, Transfer, pieces
+from redistribution.runs import pieces
 from redistribution.tuning import tuning
 
 
@@ -109,36 +107,6 @@ def test_moves_without_the_kernel(case, limit):
     with tuning.changed(use_kernel=False):
         check(case)
         check(case, limit)
-
-
-@examples(300)
-@given(cases(ranks=4, largest=60), st.integers(1, 40))
-def test_runs_as_fields_of_structured_elements(case, limit):
-    """Thresholds with which small arrays are copied like large ones with irregular blocks."""
-    with tuning.changed(
-        use_kernel=False, structured_families=1, structured_repeats=100, structured_run_bytes=1
-    ):
-        check(case)
-        check(case, limit)
-
-
-def test_runs_too_far_apart_for_one_element_are_copied_one_by_one(tmp_path):
-    """Four short parts of a row of 4 GB, in a sparse file."""
-    ends = [16, 2**30, 2**30 + 16, 2**31, 2**31 + 16, 2**32, 2**32 + 16]
-    with (tmp_path / "far").open("w+b") as file:
-        file.truncate(ends[-1])
-        room = mmap.mmap(file.fileno(), 0)
-    far = np.frombuffer(room, np.uint8)
-    runs, found = [], np.zeros(64, np.uint8)
-    for k, start in enumerate((0, *ends[1::2])):
-        far[start : start + 16] = np.arange(16) + 16 * k
-        runs.append(Run(16, 1, start, 0, 16 * k, 0, 16 * k))
-    transfer = Transfer.of(0, (tuple(runs),))
-    with tuning.changed(use_kernel=False, structured_run_bytes=1):
-        copy(1, Copy(transfer, array_region(far, "source"), array_region(found, "target")))
-    np.testing.assert_array_equal(found, np.arange(64))
-    del far
-    room.close()
 
 
 @pytest.mark.parametrize(
