@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from redistribution.axes import Cut, CutAxis, checked_axis, checked_offsets, even_offsets
-from redistribution.layout import Layout, set_field, set_grid
+from redistribution.layout import Layout, set_fields, set_grid
 
 
 @lru_cache(maxsize=1024)
@@ -88,7 +88,6 @@ class Blocks(Layout):
     grid: tuple[int, ...]
     cut: Cut = ()
     offsets: tuple[tuple[int, ...] | None, ...] = ()
-    nprocs: int = field(init=False, repr=False, compare=False)
     axes: tuple[CutAxis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -108,8 +107,7 @@ class Blocks(Layout):
                     f"offsets of axis {axis} must have {count + 1} entries for {count} parts, "
                     f"got {offsets[-1]}"
                 )
-        set_field(self, "offsets", tuple(offsets))
-        set_field(self, "axes", tuple(map(CutAxis, offsets)))
+        set_fields(self, offsets=tuple(offsets), axes=tuple(map(CutAxis, offsets)))
 
     def neighbours(
         self, process: int, axis: int, periodic: bool = False

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from typing import Literal, TypeAlias
@@ -177,19 +177,17 @@ class BlockCyclic(Layout):
     block: tuple[int, ...]
     grid: tuple[int, ...]
     cut: Cut = ()
-    nprocs: int = field(init=False, repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
         parts = set_grid(self)
-        set_field(self, "block", extents("block", self.block, least=1))
-        if len(self.block) != len(self.shape):
+        block = extents("block", self.block, least=1)
+        if len(block) != len(self.shape):
             raise ValueError(
                 f"shape and block must have one entry for each axis, got shape {self.shape}, "
-                f"block {self.block}"
+                f"block {block}"
             )
-        set_field(self, "axes", tuple(map(CyclicAxis, self.shape, self.block, parts)))
+        set_fields(self, block=block, axes=tuple(map(CyclicAxis, self.shape, block, parts)))
 
 
 @dataclass(frozen=True)
@@ -211,23 +209,16 @@ class Cuts(Layout):
     shape: tuple[int, ...]
     offsets: tuple[int, ...]
     axis: int = 0
-    nprocs: int = field(init=False, repr=False, compare=False)
-    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    cut: Cut = field(init=False, repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        set_field(self, "shape", extents("shape", self.shape, least=0))
-        set_field(self, "axis", checked_axis(self.axis, self.shape))
-        extent = self.shape[self.axis]
-        set_field(self, "offsets", checked_offsets(self.offsets, self.axis, extent))
-        set_field(self, "nprocs", len(self.offsets) - 1)
-        set_field(self, "grid", (self.nprocs,))
-        set_field(self, "cut", (self.axis,))
-        axes = [CutAxis((0, extent)) for extent in self.shape]
-        axes[self.axis] = CutAxis(self.offsets)
-        set_field(self, "axes", tuple(axes))
+        shape = extents("shape", self.shape, least=0)
+        axis = checked_axis(self.axis, shape)
+        offsets = checked_offsets(self.offsets, axis, shape[axis])
+        set_fields(self, shape=shape, axis=axis, offsets=offsets)
+        axes = [CutAxis((0, extent)) for extent in shape]
+        axes[axis] = CutAxis(offsets)
+        set_one_dimension(self, len(offsets) - 1, axis, axes)
 
     def neighbours(self, process: int) -> tuple[int | None, int | None]:
         """Processes that own the index before the first and after the last one of ``process``.
@@ -330,25 +321,21 @@ class Dealt(Layout):
     offsets: tuple[int, ...]
     owner_of: tuple[int, ...]
     nprocs: int
-    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    cut: Cut = field(init=False, repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        set_field(self, "shape", extents("shape", self.shape, least=0))
-        set_field(self, "offsets", checked_offsets(self.offsets, 0, self.shape[0]))
-        set_field(self, "owner_of", tuple(map(index, self.owner_of)))
-        owned = len(self.offsets) - 1
-        if len(self.owner_of) != owned or not all(0 <= p < self.nprocs for p in self.owner_of):
+        shape = extents("shape", self.shape, least=0)
+        offsets = checked_offsets(self.offsets, 0, shape[0])
+        owners, owned = tuple(map(index, self.owner_of)), len(offsets) - 1
+        if len(owners) != owned or not all(0 <= p < self.nprocs for p in owners):
             raise ValueError(
                 f"owner_of must name a process in [0, {self.nprocs}) for each of {owned} "
-                f"intervals, got {self.owner_of}"
+                f"intervals, got {owners}"
             )
-        set_field(self, "grid", (self.nprocs,))
-        set_field(self, "cut", (0,))
-        dealt = DealtAxis(self.offsets, self.owner_of, self.nprocs)
-        set_field(self, "axes", (dealt, *(CutAxis((0, extent)) for extent in self.shape[1:])))
+        set_fields(self, shape=shape, offsets=offsets, owner_of=owners)
+        whole = (CutAxis((0, extent)) for extent in shape[1:])
+        axes = (DealtAxis(offsets, owners, self.nprocs), *whole)
+        set_one_dimension(self, self.nprocs, 0, axes)
 
 
 @dataclass(frozen=True)
@@ -367,24 +354,25 @@ class Replicated(Layout):
 
     shape: tuple[int, ...]
     nprocs: int
-    grid: tuple[int, ...] = field(init=False, repr=False, compare=False)
-    cut: Cut = field(init=False, repr=False, compare=False)
-    axes: tuple[Axis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
-        set_field(self, "shape", extents("shape", self.shape, least=0))
-        set_field(self, "nprocs", index(self.nprocs))
+        set_fields(self, shape=extents("shape", self.shape, least=0))
         if self.nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {self.nprocs}")
-        set_field(self, "grid", (self.nprocs,))
-        set_field(self, "cut", (None,))
-        set_field(self, "axes", tuple(CutAxis((0, extent)) for extent in self.shape))
+        axes = [CutAxis((0, extent)) for extent in self.shape]
+        set_one_dimension(self, index(self.nprocs), None, axes)
 
 
-def set_field(layout: Layout, name: str, value: object) -> None:
-    """Set a field of a frozen dataclass in its __post_init__."""
-    object.__setattr__(layout, name, value)
+def set_fields(layout: Layout, **values: object) -> None:
+    """Set fields of a frozen dataclass in its __post_init__."""
+    for name, value in values.items():
+        object.__setattr__(layout, name, value)
+
+
+def set_one_dimension(layout: Layout, nprocs: int, axis: int | None, axes: Sequence[Axis]) -> None:
+    """Set the fields of a layout whose process grid has one dimension, which divides an axis."""
+    set_fields(layout, nprocs=nprocs, grid=(nprocs,), cut=(axis,), axes=tuple(axes))
 
 
 def set_grid(layout: Layout) -> tuple[int, ...]:
@@ -398,23 +386,21 @@ def set_grid(layout: Layout) -> tuple[int, ...]:
     ------
     ValueError : as in `BlockCyclic`.
     """
-    set_field(layout, "shape", extents("shape", layout.shape, least=0))
-    set_field(layout, "grid", extents("grid", layout.grid, least=1))
-    ndim = len(layout.shape)
-    if not layout.cut and len(layout.grid) != ndim:
+    shape = extents("shape", layout.shape, least=0)
+    grid, ndim = extents("grid", layout.grid, least=1), len(shape)
+    if not layout.cut and len(grid) != ndim:
         raise ValueError(
             f"shape and grid must have one entry for each axis unless cut is given, got shape "
-            f"{layout.shape}, grid {layout.grid}"
+            f"{shape}, grid {grid}"
         )
-    set_field(layout, "cut", checked_cut(layout.cut or range(ndim), layout.shape))
-    if len(layout.cut) != len(layout.grid):
+    cut = checked_cut(layout.cut or range(ndim), shape)
+    if len(cut) != len(grid):
         raise ValueError(
-            f"cut must have one entry for each dimension of the grid {layout.grid}, "
-            f"got {layout.cut}"
+            f"cut must have one entry for each dimension of the grid {grid}, got {cut}"
         )
-    set_field(layout, "nprocs", math.prod(layout.grid))
+    set_fields(layout, shape=shape, grid=grid, cut=cut, nprocs=math.prod(grid))
     parts = [1] * ndim
-    for axis, count in zip(layout.cut, layout.grid, strict=True):
+    for axis, count in zip(cut, grid, strict=True):
         if axis is not None:
             parts[axis] = count
     return tuple(parts)
