@@ -37,8 +37,6 @@ class Plan(Routes):
     source_ranks, target_ranks : source process p is on rank ``source_ranks[p]`` of the communicator
         that will run the plan, target process q on ``target_ranks[q]``. Default: process p on rank
         p. The two may overlap partly, fully or not at all.
-    ordering : "rotation" or "circulant", the order of the messages of a rank; see
-        `redistribution.routes`.
     hosts : number of the host of each rank of the communicator, if ranks of one host map each
         other's source arrays (parameter ``sources`` of `run`). None: all other ranks get
         messages.
@@ -46,7 +44,7 @@ class Plan(Routes):
     Raises
     ------
     ValueError : the shapes differ, a rank is negative or occurs twice, the number of ranks is not
-        the number of processes, a rank has no host, or the ordering is unknown.
+        the number of processes, or a rank has no host.
 
     Examples
     --------

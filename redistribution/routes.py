@@ -2,22 +2,10 @@
 
 Relabelling assigns the target processes to ranks so that the fewest bytes move.
 
-An ordering assigns a step to every pair of ranks. In each step a rank sends to at most one rank and
-receives from at most one rank, so ranks that are in the same step never wait for one another. Ranks
-do not synchronise between steps: a rank only starts its messages in the order of their steps.
-
-rotation
-    In step d every rank r sends to rank r + d. This holds for any layouts and takes at most as many
-    steps as there are ranks.
-circulant
-    With equal blocks, source coordinate i and target coordinate j of an axis share elements only
-    if i and j agree modulo g, the greatest common divisor of both numbers of coordinates. The
-    processes therefore form groups of a senders and b receivers in which all exchange with all.
-    Rotation within the groups takes max(a, b) steps, which is the minimum. These are the circulant
-    schedules of Park, Prasanna, Raghavendra (IEEE TPDS 1999) for one dimension and of Sudarsan and
-    Ribbens (ISPA 2007) for two, except that senders and receivers are numbered across all axes: a
-    schedule made axis by axis takes more steps than necessary if a process grid grows on one axis
-    and shrinks on another. With g = 1 the schedules hold for blocks of any lengths.
+The messages between two ranks have a step: in step d every rank r sends to rank r + d. So a rank
+sends to at most one rank and receives from at most one rank in each step, and ranks that are in the
+same step never wait for one another. Ranks do not synchronise between steps: a rank only starts its
+messages in the order of their steps.
 """
 
 from __future__ import annotations
@@ -25,11 +13,11 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import product, zip_longest
 from operator import index
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +25,6 @@ from numpy.typing import NDArray
 from redistribution.layout import Layout, MemoryOrder
 from redistribution.runs import JointAxis, Run, Transfer, extent_of, joint_axis, pieces
 
-Ordering: TypeAlias = Literal["rotation", "circulant"]
 _Runs: TypeAlias = tuple[Run, ...]
 
 #: Pieces of transfers, those of the first round first.
@@ -60,10 +47,9 @@ class Routes:
         source_ranks: Sequence[int] | None = None,
         target_ranks: Sequence[int] | None = None,
         *,
-        ordering: Ordering = "rotation",
         hosts: Sequence[int] | None = None,
     ) -> None:
-        self.source, self.target, self.ordering = source, target, ordering
+        self.source, self.target = source, target
         self.source_ranks = rank_tuple(source_ranks, source.nprocs)
         self.target_ranks = rank_tuple(target_ranks, target.nprocs)
         self.hosts = None if hosts is None else tuple(hosts)
@@ -72,8 +58,6 @@ class Routes:
                 f"source and target must have the same global shape, got "
                 f"{source.shape} and {target.shape}"
             )
-        if ordering not in get_args(Ordering):
-            raise ValueError(f"ordering must be one of {get_args(Ordering)}, got {ordering!r}")
         _check_ranks("source_ranks", self.source_ranks, source.nprocs)
         _check_ranks("target_ranks", self.target_ranks, target.nprocs)
         if self.hosts is not None and len(self.hosts) < self.size:
@@ -87,7 +71,7 @@ class Routes:
         return (
             f"{type(self).__name__}(source={self.source!r}, target={self.target!r}, "
             f"source_ranks={self.source_ranks}, target_ranks={self.target_ranks}, "
-            f"ordering={self.ordering!r}, hosts={self.hosts})"
+            f"hosts={self.hosts})"
         )
 
     @cached_property
@@ -115,10 +99,9 @@ class Routes:
         """A number in [0, 2**32) that is equal for equal routes."""
         return zlib.crc32(repr(self).encode())
 
-    @cached_property
-    def step(self) -> Callable[[int, int], int]:
-        """Function from (sending rank, receiving rank) to their step; -1 for equal ranks."""
-        return _rotation_step(self.size) if self.ordering == "rotation" else _circulant_step(self)
+    def step(self, sender: int, receiver: int) -> int:
+        """Step of the message from one rank to another; 0 for elements that stay."""
+        return (receiver - sender) % self.size
 
     def outgoing(self, rank: int) -> tuple[Transfer, ...]:
         """Transfers that ``rank`` sends: elements that stay first, then in the order of steps."""
@@ -156,16 +139,6 @@ class Routes:
                 [tuple(filter(None, together)) for together in zip_longest(*incoming)],
             )
         return self._rounds[key]
-
-    def schedule(self) -> list[list[tuple[int, int]]]:
-        """Pairs (sending rank, receiving rank) of every step; empty steps are left out."""
-        steps: dict[int, list[tuple[int, int]]] = {}
-        for sender in self.source_ranks:
-            for transfer in self.outgoing(sender):
-                if transfer.peer != sender:
-                    step = self.step(sender, transfer.peer)
-                    steps.setdefault(step, []).append((sender, transfer.peer))
-        return [steps[step] for step in sorted(steps)]
 
     def is_near(self, rank: int, other: int) -> bool:
         """Whether two ranks exchange elements without messages: they are one, or on one host."""
@@ -344,61 +317,6 @@ def _products(
     for combination in product(*along):
         offsets, runs, shape = zip(*combination, strict=True)
         yield sum(offsets), runs, shape
-
-
-def _rotation_step(size: int) -> Callable[[int, int], int]:
-    """Step function of the rotation: the distance of two ranks on the ring of all ranks."""
-
-    def step(sender: int, receiver: int) -> int:
-        return (receiver - sender) % size if sender != receiver else -1
-
-    return step
-
-
-def _circulant_step(routes: Routes) -> Callable[[int, int], int]:
-    """Step function of the circulant schedule: rotation within groups that exchange all to all."""
-    source, target = routes.source, routes.target
-    groups = [_groups(axis) for axis in routes.joint_axes]
-    sender_grid = [parts // g for parts, g in zip(source.parts, groups, strict=True)]
-    receiver_grid = [parts // g for parts, g in zip(target.parts, groups, strict=True)]
-    senders, receivers = math.prod(sender_grid), math.prod(receiver_grid)
-    rounds = _copy_rounds(routes)
-
-    def number_in_group(layout: Layout, process: int, grid: list[int]) -> int:
-        """Row-major number of a process within its group."""
-        number = 0
-        axes = zip(layout.coordinates(process), groups, grid, strict=True)
-        for coordinate, g, extent in axes:
-            number = number * extent + coordinate // g
-        return number
-
-    def step(sender: int, receiver: int) -> int:
-        if sender == receiver:
-            return -1
-        q = routes.target_process[receiver]
-        i = number_in_group(source, routes.source_process[sender], sender_grid)
-        j = number_in_group(target, q, receiver_grid)
-        # All processes of the smaller side take part in every step.
-        distance = (j - i) % receivers if senders <= receivers else (i - j) % senders
-        return rounds[q] * max(senders, receivers) + distance
-
-    return step
-
-
-def _groups(axis: JointAxis) -> int:
-    """Largest g such that coordinates share elements only if they agree modulo g."""
-    i, j = axis.elements.nonzero()
-    return math.gcd(*axis.elements.shape, *set((i - j).tolist()))
-
-
-def _copy_rounds(routes: Routes) -> list[int]:
-    """For each target process, the number of earlier ones with its coordinates and source copy."""
-    seen: Counter[tuple[int, int]] = Counter()
-    rounds = []
-    for (_, part), copy in zip(routes.target.places, routes.source_copy, strict=True):
-        rounds.append(seen[part, copy])
-        seen[part, copy] += 1
-    return rounds
 
 
 def relabel(

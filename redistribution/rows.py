@@ -102,7 +102,6 @@ def _plan_of_elements(
         Cuts(shape, tuple(accumulate(target, initial=0))),
         rows.source_ranks,
         rows.target_ranks,
-        ordering=rows.ordering,
     )
 
 

@@ -61,8 +61,7 @@ def test_matrices_move_from_any_row_blocks_to_balanced_and_to_even_ones(comm, rn
                 # SciPy chooses the integer dtype of each block by its size.
                 block.indices, block.indptr = block.indices.astype("i8"), block.indptr.astype("i8")
         for k in (1, 2):
-            ordering = ("rotation", "circulant")[k - 1]
-            plan = Plan(layouts[k - 1], layouts[k], ranks[k - 1], ranks[k], ordering=ordering)
+            plan = Plan(layouts[k - 1], layouts[k], ranks[k - 1], ranks[k])
             block = move_csr(comm, plan, block)
             assert (block is None) == (comm.rank not in ranks[k])
             if block is not None:

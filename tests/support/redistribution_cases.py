@@ -43,7 +43,6 @@ def draw_case(integer: Integer, ranks: int, largest: int = 24) -> Case:
             target,
             draw_ranks(integer, source.nprocs, ranks),
             draw_ranks(integer, target.nprocs, ranks),
-            ordering=("rotation", "circulant")[integer(0, 1)],
         ),
         dtype=DTYPES[integer(0, len(DTYPES) - 1)],
         order="CF"[integer(0, 1)],
