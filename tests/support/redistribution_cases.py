@@ -106,7 +106,7 @@ def draw_ranks(integer: Integer, nprocs: int, ranks: int) -> tuple[int, ...]:
 def on_hosts(plan: Plan, hosts: tuple[int, ...]) -> Plan:
     """The same plan for ranks on these hosts."""
     ranks = plan.source_ranks, plan.target_ranks
-    return Plan(plan.source, plan.target, *ranks, ordering=plan.ordering, hosts=hosts)
+    return Plan(plan.source, plan.target, *ranks, hosts=hosts)
 
 
 def index_valued(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
