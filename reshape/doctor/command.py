@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, NoReturn
 
 import click
 import msgspec
@@ -38,24 +38,6 @@ _OTHER_MPI = "use MPICH 4.1 or newer (pip install mpich)"
 _MARK = "RESHAPE_PROBE"  # environment variable that identifies the processes of one run
 _SHARED = Path("/dev/shm")
 _LOOKS, _PAUSE_S = 200, 0.02  # searches for remaining processes, and seconds between them
-
-Growth = Literal["joined groups", "spawn", "none"]
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """The checks and the conclusion.
-
-    Attributes
-    ----------
-    growth : the way in which jobs expand.
-    reason : why it is this one.
-    ready : whether jobs can be run and resized.
-    """
-
-    checks: tuple[Check, ...]
-    growth: Growth
-    reason: str
-    ready: bool
 
 
 class Launcher:
@@ -260,15 +242,6 @@ def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
     return "" if joins == [list(groups)] else f"expected joins of {list(groups)}, got {joins}"
 
 
-def check_spawn(launcher: Launcher) -> Check:
-    """Spawn a process and disconnect from it, twice."""
-    facts, fault = launcher.run((1, ["spawn"]))
-    if not fault and facts == [{"sizes": [2, 2]}]:
-        return Check("spawn", "ok", "spawned and disconnected twice", "jobs can expand by spawn")
-    result = fault or f"reported {facts}"
-    return Check("spawn", "note", result, "no other way to expand", "not needed if regrow works")
-
-
 # ---------------------------------------------------------------- all checks, and the command
 
 #: Name of a check -> the check that it depends on, "" if there is none, and the function.
@@ -286,11 +259,10 @@ CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
     "two ranks": ("library", check_world),
     "connect": ("two ranks", check_connect),
     "regrow": ("connect", check_regrow),
-    "spawn": ("two ranks", check_spawn),
 }
 
 
-def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis:
+def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> list[Check]:
     """Run all checks, except those that depend on a failed one.
 
     Parameters
@@ -308,31 +280,17 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> Diagnosis
         result = check(launcher)
         took_s = round(time.monotonic() - began, 3)
         checks[name] = msgspec.structs.replace(result, seconds=took_s)
-    growth, reason = choose_growth({name for name, check in checks.items() if check.status == "ok"})
-    return Diagnosis(tuple(checks.values()), growth, reason, growth != "none")
+    return list(checks.values())
 
 
-def choose_growth(passed: set[str]) -> tuple[Growth, str]:
-    """Choose the way in which jobs expand by the checks that passed; return it with the reason."""
+def conclusion(passed: set[str]) -> tuple[bool, str]:
+    """Conclude from the checks that passed whether jobs can be run and resized, and why."""
     if "regrow" in passed:
-        return (
-            "joined groups",
-            "mpiexec worlds join repeatedly, so any group can leave",
-        )
+        return True, "mpiexec worlds join repeatedly, so any group can leave"
     if "two ranks" not in passed:
-        return "none", "MPI programs do not run here"
+        return False, "MPI programs do not run here"
     broken = "join once but not repeatedly" if "connect" in passed else "cannot be joined"
-    if "spawn" in passed:
-        return "spawn", f"mpiexec worlds {broken}, but spawn works (last in, first out)"
-    return "none", f"mpiexec worlds {broken} and spawn fails, so jobs keep their size"
-
-
-def print_diagnosis(diagnosis: Diagnosis, console: Console) -> None:
-    """Print the checks, the fixes, and the conclusion."""
-    print_checks(diagnosis.checks, console)
-    console.print(f"Jobs expand by: [bold]{diagnosis.growth}[/] ({diagnosis.reason}).")
-    verdict = "can" if diagnosis.ready else "cannot"
-    console.print(f"Jobs {verdict} be run and resized here.")
+    return False, f"mpiexec worlds {broken}, so jobs keep their size"
 
 
 def print_checks(checks: Sequence[Check], console: Console) -> None:
@@ -413,12 +371,15 @@ def doctor(
         hosts, ssh_of_file = read_hosts(hosts_file)
         of_hosts = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
         _conclude(ctx, of_hosts, as_json)
-    diagnosis = diagnose(mpiexec and mpiexec.absolute(), limit_s)
+    checks = diagnose(mpiexec and mpiexec.absolute(), limit_s)
+    ready, why = conclusion({check.name for check in checks if check.status == "ok"})
     if as_json:
+        diagnosis = {"checks": checks, "ready": ready, "reason": why}
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
     else:
-        print_diagnosis(diagnosis, Console())
-    ctx.exit(0 if diagnosis.ready else 1)
+        print_checks(checks, Console())
+        click.echo(f"Jobs {'can' if ready else 'cannot'} be run and resized here: {why}.")
+    ctx.exit(0 if ready else 1)
 
 
 def _conclude(ctx: click.Context, checks: Sequence[Check], as_json: bool) -> NoReturn:

@@ -69,22 +69,6 @@ def groups(directory: str, group: str, leavers: str) -> None:
     comm.Free()
 
 
-def spawn() -> None:
-    """Collective over COMM_WORLD. Spawn a process, merge with it, disconnect; twice."""
-    sizes = []
-    for _ in range(2):
-        arguments = ["-m", "mpi4py", "-m", "reshape.doctor.programs", "spawned"]
-        inter = MPI.COMM_WORLD.Spawn(sys.executable, arguments, maxprocs=1)
-        sizes.append(_merge_once(inter, joining=False))
-    if MPI.COMM_WORLD.rank == 0:
-        _print(sizes=sizes)
-
-
-def spawned() -> None:
-    """Collective over COMM_WORLD. The process that `spawn` starts."""
-    _merge_once(MPI.Comm.Get_parent(), joining=True)
-
-
 def pair() -> None:
     """Collective over COMM_WORLD of two ranks. Measure the messages between them.
 
@@ -127,16 +111,6 @@ def _join(comm: MPI.Intracomm, port_file: Path, accept: bool) -> MPI.Intercomm:
     return inter
 
 
-def _merge_once(inter: MPI.Intercomm, joining: bool) -> int:
-    """Collective over both sides of inter. Merge, check, disconnect; return the merged size."""
-    merged = inter.Merge(joining)
-    _check_sum(merged)
-    size = merged.size
-    merged.Free()
-    inter.Disconnect()
-    return size
-
-
 def _check_sum(comm: MPI.Intracomm) -> None:
     """Collective over comm. Raise an error if a sum over the ranks is wrong."""
     total, expected = comm.allreduce(comm.rank), comm.size * (comm.size - 1) // 2
@@ -149,7 +123,7 @@ def _print(**facts: object) -> None:
 
 
 PROGRAMS: dict[str, Callable[..., None]] = {
-    program.__name__: program for program in (library, world, groups, pair, spawn, spawned)
+    program.__name__: program for program in (library, world, groups, pair)
 }
 
 if __name__ == "__main__":

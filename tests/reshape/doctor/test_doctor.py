@@ -19,13 +19,13 @@ from rich.console import Console
 
 from redistribution.copies import kernel
 from reshape.doctor.checks import Check, check_copy_kernel, check_pages, check_shared_memory
-from reshape.doctor.command import Diagnosis, Launcher, choose_growth, print_diagnosis
+from reshape.doctor.command import Launcher, conclusion, print_checks
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 
 NAMES = ["python", "names", "cores", "open files", "control groups", "shared memory"]
 NAMES += ["pages", "copy kernel"]
-MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow", "spawn"]
+MPI_NAMES = ["mpiexec", "library", "two ranks", "connect", "regrow"]
 LIMIT = ("--limit", "30")  # for a busy machine; a check takes well below 1 s otherwise
 
 
@@ -73,7 +73,7 @@ def test_the_installed_mpi_passes_all_checks() -> None:
     assert {name: checks[name]["status"] for name in MPI_NAMES} == dict.fromkeys(MPI_NAMES, "ok")
     assert checks["mpiexec"]["result"] == str(mpiexec_path())
     assert "MPICH" in checks["library"]["result"]
-    assert (code, diagnosis["ready"], diagnosis["growth"]) == (0, True, "joined groups")
+    assert (code, diagnosis["ready"]) == (0, True)
 
 
 def test_a_missing_copy_kernel_is_reported_with_a_fix(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -88,15 +88,15 @@ def test_a_missing_copy_kernel_is_reported_with_a_fix(monkeypatch: pytest.Monkey
 
 def test_the_result_under_mpiexec_is_the_same() -> None:
     code, diagnosis = doctor(*LIMIT, prefix=(str(mpiexec_path()), "-n", "1"))
-    assert (code, diagnosis["growth"]) == (0, "joined groups")
+    assert (code, diagnosis["ready"]) == (0, True)
 
 
 def test_a_fix_can_be_copied() -> None:
     """It is printed in one line of its own in any width of the terminal."""
     fix = "mount -o remount,huge=within_size /dev/shm (by root), " + "and so on " * 9
     text = StringIO()
-    found = Diagnosis((Check("pages", "note", "of 4096 bytes", "slow", fix),), "none", "-", False)
-    print_diagnosis(found, Console(file=text, width=60))
+    check = Check("pages", "note", "of 4096 bytes", "slow", fix)
+    print_checks([check], Console(file=text, width=60))
     assert f"Fix of pages: {fix}" in text.getvalue()
 
 
@@ -109,7 +109,7 @@ def test_the_table_lists_all_checks() -> None:
         check=False,
     )
     assert all(name in done.stdout for name in [*NAMES, *MPI_NAMES, "what it means"])
-    assert "Jobs expand by: joined groups" in done.stdout
+    assert "Jobs can be run and resized here: mpiexec worlds join" in done.stdout
     assert done.returncode == 0
 
 
@@ -120,8 +120,8 @@ def test_an_mpiexec_of_another_mpi_is_detected(tmp_path: Path) -> None:
     )
     code, diagnosis = doctor("--mpiexec", foreign, *LIMIT)
     found = statuses(diagnosis)
-    assert (code, diagnosis["growth"], found["two ranks"]) == (1, "none", "fault")
-    assert {found[name] for name in ("connect", "regrow", "spawn")} == {"skipped"}
+    assert (code, diagnosis["ready"], found["two ranks"]) == (1, False, "fault")
+    assert {found[name] for name in ("connect", "regrow")} == {"skipped"}
     check = next(check for check in diagnosis["checks"] if check["name"] == "two ranks")
     assert check["result"] == "two communicators of size 1"
     assert "pip install mpich mpi4py" in check["mend"]
@@ -202,21 +202,19 @@ def test_an_exception_of_a_rank_is_reported(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("passed", "growth", "because"),
+    ("passed", "ready", "because"),
     [
-        ({"two ranks", "connect", "regrow", "spawn"}, "joined groups", "repeatedly"),
-        ({"two ranks", "connect", "regrow"}, "joined groups", "repeatedly"),
-        ({"two ranks", "connect", "spawn"}, "spawn", "join once but not repeatedly"),
-        ({"two ranks", "spawn"}, "spawn", "cannot be joined"),
-        ({"two ranks"}, "none", "keep their size"),
-        (set(), "none", "do not run"),
+        ({"two ranks", "connect", "regrow"}, True, "join repeatedly"),
+        ({"two ranks", "connect"}, False, "join once but not repeatedly, so jobs keep their size"),
+        ({"two ranks"}, False, "cannot be joined"),
+        (set(), False, "do not run"),
     ],
 )
-def test_the_way_of_expanding_follows_from_the_checks(
-    passed: set[str], growth: str, because: str
+def test_the_conclusion_follows_from_the_checks(
+    passed: set[str], ready: bool, because: str
 ) -> None:
-    chosen, reason = choose_growth(passed)
-    assert chosen == growth
+    is_ready, reason = conclusion(passed)
+    assert is_ready == ready
     assert because in reason
 
 
