@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from weakref import ReferenceType, ref
 
 from numpy.typing import NDArray
 
-from redistribution.copies.gather import PreparedGather, Sources, gather
+from redistribution.copies.gather import Sources, gather
 from redistribution.layout import MemoryOrder
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
 from redistribution.routes import Routes
-from redistribution.tuning import tuning
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
     from redistribution.messages.prepared import PreparedMove
 
-# The plans that keep their last run, in the order of these runs.
-_plans_with_run: deque[ReferenceType[Plan]] = deque()
-
 
 class Plan(Routes):
     """Move one global array from ``source`` to ``target``; make once, run often.
 
-    A plan is its `Routes`, plus what makes it run faster when it moves the same small arrays again.
     Making a plan needs no MPI.
 
     Parameters
@@ -52,13 +44,6 @@ class Plan(Routes):
     >>> plan.bytes_moved(itemsize=8)
     128
     """
-
-    _last_run: PreparedMove | None = None
-
-    @cached_property
-    def _last_gathers(self) -> dict[int, PreparedGather | None]:
-        """Copies of the last gather of each target process."""
-        return {}
 
     def run(
         self,
@@ -108,18 +93,13 @@ class Plan(Routes):
         Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25
         times the larger of ``a`` and ``b``, or 16 MB if that is more. The buffers are kept for the
         next run. From its second use on, a communicator of one host has two mailboxes a rank, at
-        most 16 MB, of which a move uses ``max_extra_bytes``. The plan keeps its last arrays of up
-        to 8 MB with their copies until four others do: moving them again takes half of the time.
+        most 16 MB, of which a move uses ``max_extra_bytes``. `prepare` saves half of the time of
+        moving the same small arrays again.
         """
-        given = Arguments(self, comm, a, b, order, max_extra_bytes, sources)
-        last = self._last_run
-        if last is None or not last.run_again(given):
-            self._last_run = None
-            prepared = self._prepared(given)
-            if prepared.may_be_kept:
-                self._last_run = prepared
-                _limit_kept_runs(self)
-            prepared.run()
+        move = self.prepare(
+            comm, a, b, order=order, max_extra_bytes=max_extra_bytes, sources=sources
+        )
+        move.run()
 
     def prepare(
         self,
@@ -136,7 +116,10 @@ class Plan(Routes):
         Parameters and errors are those of `run`. The method ``run()`` of the result moves the
         present contents of ``a`` into ``b``.
         """
-        return self._prepared(Arguments(self, comm, a, b, order, max_extra_bytes, sources))
+        # Importing mpi4py.MPI starts MPI, which making a plan must not.
+        from redistribution.messages.prepared import PreparedMove
+
+        return PreparedMove(Arguments(self, comm, a, b, order, max_extra_bytes, sources))
 
     def gather(self, process: int, sources: Sources, b: NDArray[Any]) -> None:
         """Fill ``b`` with the part of target ``process`` directly from the source arrays.
@@ -163,8 +146,7 @@ class Plan(Routes):
 
         Notes
         -----
-        Extra memory: none that grows with the arrays. The plan keeps its last arrays of up to 16 MB
-        in all with the prepared copies.
+        Extra memory: none that grows with the arrays.
 
         Examples
         --------
@@ -175,28 +157,4 @@ class Plan(Routes):
         >>> b
         array([2, 3])
         """
-        last = self._last_gathers.get(process)
-        self._last_gathers[process] = gather(self, process, sources, b, last)
-
-    def forget(self) -> None:
-        """Drop the references to the arrays that were moved last."""
-        self._last_run = None
-        self._last_gathers.clear()
-
-    @staticmethod
-    def _prepared(given: Arguments) -> PreparedMove:
-        # Importing mpi4py.MPI starts MPI, which making a plan must not.
-        from redistribution.messages.prepared import PreparedMove
-
-        return PreparedMove(given)
-
-
-def _limit_kept_runs(plan: Plan) -> None:
-    """Note that ``plan`` keeps its run, and drop the runs of the plans that did so earliest."""
-    here = ref(plan)
-    if here in _plans_with_run:
-        _plans_with_run.remove(here)
-    _plans_with_run.append(here)
-    while len(_plans_with_run) > tuning.kept_runs:
-        if first := _plans_with_run.popleft()():
-            first._last_run = None
+        gather(self, process, sources, b)

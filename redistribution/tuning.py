@@ -26,8 +26,6 @@ class Tuning:
         lines.
     fused_run_bytes : NumPy copies contiguous runs up to this size as one opaque element, which is
         up to four times as fast as a short inner loop and never slower.
-    kept_gather_bytes : a plan keeps the copies of its last gather if the arrays have at most this
-        many bytes in all.
     pooled_buffer_bytes : buffers up to this size come from the allocator, which keeps them itself;
         larger ones come from the pool.
     pool_bytes : most memory in the pool that is not in use.
@@ -42,8 +40,6 @@ class Tuning:
         are mailboxes, if MPI copies them out of the arrays.
     small_move_bytes : if all messages of a rank have at most this many bytes, each has a buffer of
         its own, without mailboxes.
-    kept_run_bytes : a plan keeps its last run if the arrays have at most this many bytes.
-    kept_runs : number of plans that keep their last run.
     """
 
     use_kernel: bool = True
@@ -51,7 +47,6 @@ class Tuning:
     streamed_bytes: int = 1 << 21
     streamed_run_bytes: int = 512
     fused_run_bytes: int = 4096
-    kept_gather_bytes: int = 1 << 24
     pooled_buffer_bytes: int = 1 << 17
     pool_bytes: int = 1 << 25
     sent_range_bytes: int = 1 << 16
@@ -61,8 +56,6 @@ class Tuning:
     mailbox_bytes: int = 1 << 23
     mailed_bytes: int = 1 << 21
     small_move_bytes: int = 1 << 22
-    kept_run_bytes: int = 1 << 23
-    kept_runs: int = 4
 
     def change(self, **thresholds: int) -> None:
         """Set thresholds by name.

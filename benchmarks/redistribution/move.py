@@ -319,7 +319,6 @@ def rows_of_case(
         if not comm.allreduce(right, MPI.LAND):
             raise AssertionError(f"{case}: {name} put wrong elements on a rank")
     part = max(0 if array is None else array.nbytes for array in (a, b))
-    plan.forget()
     memory = {"messages": extra_memory(comm, methods["messages"], part)}
     methods["transport alone"] = transport(comm, plan)
     rounds = 20 * repeats if is_small else repeats

@@ -12,66 +12,26 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.copies.copying import Copy, bind
-from redistribution.copies.regions import KeptArrays, array_region
+from redistribution.copies.copying import Copy, copy
+from redistribution.copies.regions import array_region
 from redistribution.routes import Routes
-from redistribution.tuning import tuning
 
 Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
 
 
-#: The target and source arrays of a gather, and the copies that were prepared for them.
-PreparedGather: TypeAlias = tuple[KeptArrays, list[Callable[[], None]]]
-
-
-def gather(
-    routes: Routes,
-    process: int,
-    sources: Sources,
-    b: NDArray[Any],
-    last: PreparedGather | None = None,
-) -> PreparedGather | None:
-    """Fill ``b`` with the part of target ``process`` directly from the source arrays.
-
-    Parameters
-    ----------
-    routes, process, sources, b : as in `redistribution.Plan.gather`.
-    last : result of the last call for the same routes and process. If the arrays are the same, its
-        copies are made again.
-
-    Returns
-    -------
-    ``last`` for the next call; None if the arrays are too large to be kept.
-
-    Raises
-    ------
-    ValueError : as in `redistribution.Plan.gather`.
-    """
-    if last is None:
-        _check_target(routes, process, b)
+def gather(routes: Routes, process: int, sources: Sources, b: NDArray[Any]) -> None:
+    """Fill ``b`` with the part of target ``process``; see `redistribution.Plan.gather`."""
+    _check_target(routes, process, b)
     find = sources if callable(sources) else sources.__getitem__
     transfers = routes.incoming(routes.target_ranks[process])
     arrays = [find(routes.source_process[transfer.peer]) for transfer in transfers]
-    if last is not None:
-        if last[0].match(b, *arrays):
-            for copy in last[1]:
-                copy()
-            return last
-        _check_target(routes, process, b)
     if routes.keeps(routes.target_ranks[process]) and all(is_same_memory(a, b) for a in arrays):
-        return None
-    kept, prepared = KeptArrays(b, *arrays), list[Callable[[], None]]()
-    is_small = kept.nbytes <= tuning.kept_gather_bytes
-    target = array_region(b, "target")
-    copies = []
+        return
+    copies, target = [], array_region(b, "target")
     for transfer, a in zip(transfers, arrays, strict=True):
         check_source(routes, routes.source_process[transfer.peer], a, b)
         copies.append(Copy(transfer, array_region(a, "source"), target))
-    for copy in bind(b.dtype.itemsize, *copies):
-        copy()
-        if is_small:
-            prepared.append(copy)
-    return (kept, prepared) if is_small else None
+    copy(b.dtype.itemsize, *copies)
 
 
 def _check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:

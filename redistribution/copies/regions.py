@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
-from operator import is_
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -79,24 +78,3 @@ def start_and_step(run: Run, role: Role) -> tuple[int, int]:
     """First index of a family along its axis in a region, and the step to the next repetition."""
     first, step = COLUMNS[role]
     return run[first], run[step]
-
-
-class KeptArrays:
-    """Arrays for which copies were prepared, to recognise them when they are passed again."""
-
-    def __init__(self, *arrays: NDArray[Any] | None) -> None:
-        self.arrays = arrays
-        self.nbytes = sum(0 if array is None else array.nbytes for array in arrays)
-        self._geometry = _geometry(arrays)
-
-    def match(self, *arrays: NDArray[Any] | None) -> bool:
-        """Whether these are the same arrays, with unchanged shapes, strides, dtypes and flags."""
-        return (
-            len(arrays) == len(self.arrays)
-            and all(map(is_, arrays, self.arrays))
-            and _geometry(arrays) == self._geometry
-        )
-
-
-def _geometry(arrays: Iterable[NDArray[Any] | None]) -> list[Any]:
-    return [(x.shape, x.strides, x.dtype, x.flags.writeable) for x in arrays if x is not None]

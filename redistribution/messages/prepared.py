@@ -20,7 +20,6 @@ from redistribution.copies.buffers import Bytes
 from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import LINE, Copy, bind
 from redistribution.copies.regions import (
-    KeptArrays,
     Region,
     array_region,
     contiguous_region,
@@ -43,10 +42,8 @@ _MASK = (1 << _BITS) - 1
 _FAULT = 1 << 2 * _BITS
 # The rank cannot move its part through mailboxes, or moves it faster by messages.
 _NEEDS_MESSAGES = 2 * _FAULT
-# The rank has not yet packed its mailbox.
-_IS_UNREADY = 4 * _FAULT
 # The rank has more to move in another round.
-_HAS_MORE = 8 * _FAULT
+_HAS_MORE = 4 * _FAULT
 
 
 class PreparedMove:
@@ -65,63 +62,22 @@ class PreparedMove:
     """
 
     def __init__(self, given: Arguments) -> None:
-        self.given = given
-        self._agreement = agreement = _Agreement(given)
-        if agreement.fault is None and _needs_messages(given, agreement.use):
-            agreement.flags = _NEEDS_MESSAGES
-        needs_messages = bool(agreement.check(_IS_UNREADY) & _NEEDS_MESSAGES)
-        # Ranks that prepare the same move later will then come to the same answer.
-        self._is_settled = needs_messages or agreement.use.is_settled
+        agreement = _Agreement(given)
+        own = agreement.fault is None and _needs_messages(given, agreement.use)
+        needs_messages = bool(agreement.check(_NEEDS_MESSAGES if own else 0) & _NEEDS_MESSAGES)
         if not needs_messages:
             agreement.use.settle(given.comm)
-        mailboxes = None if needs_messages else agreement.use.mailboxes
-        self._arrays = KeptArrays(given.a, given.b)
-        self._mail = None if mailboxes is None else _Mail(given, mailboxes, agreement)
-        is_small = self._mail is None and _Messages.are_small(given)
-        self._messages = _Messages(given) if is_small else None
-
-    @property
-    def may_be_kept(self) -> bool:
-        """Whether a plan may keep the move: it and its arrays are small.
-
-        The source arrays of other ranks are not kept.
-        """
-        return (
-            self.given.sources is None
-            and self._is_settled
-            and (self._mail.is_small if self._mail else self._messages is not None)
-            and self._arrays.nbytes <= tuning.kept_run_bytes
-        )
-
-    def run_again(self, given: Arguments) -> bool:
-        """Collective over comm. Run if these are the arguments of this move, arrays unchanged.
-
-        Returns
-        -------
-        False, without communication, if they are not.
-
-        Raises
-        ------
-        ValueError : as in `redistribution.Plan.run`.
-        """
-        _, comm, a, b, order, limit, sources = given
-        _, own_comm, _, _, own_order, own_limit, _ = self.given
-        same = sources is None and own_order == order and own_limit == limit and own_comm == comm
-        if not (same and self._arrays.match(a, b)):
-            return False
-        if self._mail is None:  # ranks that use mailboxes agree when they meet
-            self._agreement.check()
-        self.run()
-        return True
+        self._run: Callable[[], None]
+        if not needs_messages and agreement.use.mailboxes is not None:
+            self._run = _Mail(given, agreement.use.mailboxes, agreement).run
+        elif _Messages.are_small(given):
+            self._run = _Messages(given).run
+        else:
+            self._run = lambda: exchange.Exchange(given).run()
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
-        if self._mail is not None:
-            self._mail.run()
-        elif self._messages is not None:
-            self._messages.run()
-        else:
-            exchange.Exchange(self.given).run()
+        self._run()
 
 
 class _Agreement:
@@ -133,7 +89,6 @@ class _Agreement:
     ----------
     use : the use of the communicator.
     fault : as `Arguments.fault`.
-    flags : what this rank tells the others each time.
     """
 
     def __init__(self, given: Arguments) -> None:
@@ -147,7 +102,7 @@ class _Agreement:
             kind = f"dtype {array.dtype}"
             number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
             word = number & _MASK | (~number & _MASK) << _BITS
-        self.use, self.fault, self.flags = CommunicatorUse.of(comm), fault, 0
+        self.use, self.fault = CommunicatorUse.of(comm), fault
         self._routes, self._comm, self._word = routes, comm, word
         self._description = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
 
@@ -156,7 +111,7 @@ class _Agreement:
 
         Parameters
         ----------
-        flags : what this rank tells the others this time.
+        flags : what this rank tells the others.
 
         Returns
         -------
@@ -167,7 +122,7 @@ class _Agreement:
         ValueError : on every rank, if the arguments of any rank are invalid or if ranks disagree.
         """
         comm, mailboxes = self._comm, self.use.mailboxes
-        word = self._word | self.flags | flags
+        word = self._word | flags
         word = all_or(comm, word) if mailboxes is None else mailboxes.meet(word)
         if word & _FAULT:
             first = comm.allreduce(comm.size if self.fault is None else comm.rank, MPI.MIN)
@@ -189,9 +144,7 @@ def _fingerprint(dtype: np.dtype[Any], order: MemoryOrder, max_extra_bytes: int)
 def _needs_messages(given: Arguments, use: CommunicatorUse) -> bool:
     """Whether this rank cannot move its part through mailboxes, or moves it faster by messages.
 
-    Large messages are faster if MPI copies them out of the arrays. The answer depends on nothing
-    but the plan, the order and the size of an element: a rank that runs a move which it has
-    prepared gave the same one as a rank that prepares the move again, for other arrays.
+    Large messages are faster if MPI copies them out of the arrays.
     """
     routes, sends, size = given.routes, given.sends, given.itemsize
     if routes.hosts is not None or 2 * len(sends) * (LINE + size) > use.box_bytes:
@@ -240,11 +193,6 @@ class _Mail:
         rounds = given.routes.rounds(given.comm.rank, self._part, given.order)
         self._outgoing, self._incoming = rounds
 
-    @property
-    def is_small(self) -> bool:
-        """Whether the move takes one round."""
-        return self._part == 1.0
-
     def run(self) -> None:
         """Collective over comm. Pack, meet and unpack, in rounds."""
         mailboxes, number, flags = self._mailboxes, 0, _HAS_MORE
@@ -254,10 +202,7 @@ class _Mail:
             for copy in packing:
                 copy()
             own_flags = _HAS_MORE if number + 1 < len(self._outgoing) else 0
-            flags = _IS_UNREADY
-            # A rank that has just prepared the move met the others before it has packed.
-            while flags & _IS_UNREADY:
-                flags = self._agreement.check(own_flags)
+            flags = self._agreement.check(own_flags)
             mailboxes.half = 1 - half
             for copy in unpacking:
                 copy()

@@ -229,7 +229,6 @@ def run(comm: MPI.Intracomm, move: Move) -> None:
         elif target is not None and not move.is_kept:
             plan.gather(plan.target_process[comm.rank], move.sources, target)
     finally:
-        plan.forget()  # the plan may stay cached, but not the memory of this configuration
         move.sources.clear()
 
 

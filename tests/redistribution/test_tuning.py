@@ -20,8 +20,8 @@ def test_changed_thresholds_are_restored_after_the_block():
 
 def test_change_lasts():
     tuning = Tuning()
-    tuning.change(kept_runs=2)
-    assert tuning == Tuning(kept_runs=2)
+    tuning.change(piece_bytes=2)
+    assert tuning == Tuning(piece_bytes=2)
 
 
 def test_an_unknown_threshold_is_an_error():

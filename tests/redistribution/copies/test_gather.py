@@ -2,7 +2,6 @@
 
 import mmap
 import os
-import weakref
 
 import numpy as np
 import pytest
@@ -103,25 +102,6 @@ def test_indices_and_offsets_beyond_32_bits_by_a_large_stride(tmp_path):
     room.close()
 
 
-def test_kept_copies_are_used_for_unchanged_arrays_only():
-    plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
-    sources, b = [np.array([0, 1, 2]), np.array([3, 4, 5])], np.zeros(2, int)
-    for turn in range(3):  # their contents may change
-        plan.gather(1, sources.__getitem__, b)
-        np.testing.assert_array_equal(b, [2 + 10 * turn, 3 + 10 * turn])
-        for source in sources:
-            source += 10
-    sources[1] = np.array([7, 8, 9])  # another source
-    plan.gather(1, sources.__getitem__, b)
-    np.testing.assert_array_equal(b, [32, 7])
-    wide = np.zeros(4, int)[::2]  # another target
-    plan.gather(1, sources.__getitem__, wide)
-    np.testing.assert_array_equal(wide, [32, 7])
-    wide.flags.writeable = False
-    with pytest.raises(ValueError, match="the target array is read-only"):
-        plan.gather(1, sources.__getitem__, wide)
-
-
 def test_one_array_serves_as_the_source_and_the_target_that_a_rank_keeps():
     plan = Plan(Cuts((6,), (0, 2, 6)), Cuts((6,), (0, 2, 4, 6)))
     sources = {0: np.array([0, 1]), 1: np.array([2, 3, 4, 5])}
@@ -154,14 +134,3 @@ def test_errors_name_bad_arguments():
             plan.gather(0, sources, target)
     with pytest.raises(ValueError, match=r"process must be in \[0, 3\), got 3"):
         plan.gather(3, good, b)
-
-
-def test_forget_drops_the_references_to_moved_arrays():
-    plan = Plan(Cuts.even((6,), 2), Cuts.even((6,), 3))
-    sources, b = [np.arange(3), np.arange(3, 6)], np.zeros(2, int)
-    plan.gather(1, sources.__getitem__, b)
-    arrays = [weakref.ref(array) for array in (*sources, b)]
-    del sources, b
-    assert any(array() is not None for array in arrays), "a plan keeps small arrays"
-    plan.forget()
-    assert all(array() is None for array in arrays)

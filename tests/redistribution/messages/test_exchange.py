@@ -160,7 +160,7 @@ def test_kept_parts_are_not_copied_and_still_sent(comm):
     plan = Plan(Replicated(shape, before), Replicated(shape, comm.size))
     a = array.copy() if comm.rank < before else None
     b = np.zeros(shape) if a is None else a
-    for _ in range(2):  # the second time with what the plan has kept
+    for _ in range(2):  # the second time through mailboxes
         plan.run(comm, a, b)
         np.testing.assert_array_equal(b, array)
 
@@ -192,7 +192,7 @@ def test_prepared_moves_run_again(comm, integer):
 
 
 @of_all_sizes
-def test_a_plan_uses_what_it_keeps_of_its_last_run_for_unchanged_arrays_only(comm):
+def test_a_plan_runs_again_with_the_same_and_with_other_arrays(comm):
     shape = (comm.size * 2, comm.size * 4)
     rows, columns = Cuts.even(shape, comm.size), Cuts.even(shape, comm.size, axis=1)
     plan = Plan(columns, rows)
@@ -206,7 +206,7 @@ def test_a_plan_uses_what_it_keeps_of_its_last_run_for_unchanged_arrays_only(com
         np.testing.assert_array_equal(b, expected)
         a += 1
         expected += 1
-        # The last rank passes another array once, while the other ranks run what they have kept.
+        # The last rank passes another array once.
         if turn == 1 and is_last:
             a = a.copy("F")
     other = comm.Dup()
@@ -228,28 +228,10 @@ def test_a_plan_uses_what_it_keeps_of_its_last_run_for_unchanged_arrays_only(com
 
 
 @of_all_sizes
-def test_the_plans_that_ran_last_keep_their_arrays(comm):
-    """Plans that ran more often, but earlier, do not."""
-    plans, arrays = [], []
-    for width in range(1, tuning.kept_runs + 3):
-        part = Cuts.even((comm.size, width), comm.size)
-        plans.append(Plan(part, part))
-        for _ in range(3):
-            a, b = np.full((1, width), float(comm.rank)), np.zeros((1, width))
-            plans[-1].run(comm, a, b)
-            assert (b == comm.rank).all()
-        arrays.append(weakref.ref(a))
-        del a, b
-    gc.collect()
-    are_kept = [array() is not None for array in arrays]
-    assert are_kept == [False] * 2 + [True] * tuning.kept_runs
-
-
-@of_all_sizes
 @pytest.mark.parametrize("are_hosts", [False, True])
 def test_a_run_keeps_no_array_until_the_garbage_collector_runs(comm, are_hosts):
     """A resize uses the memory of the old local parts for the next ones."""
-    tuning.change(small_move_bytes=0, kept_run_bytes=0)
+    tuning.change(small_move_bytes=0)
     shape = (37, 41)
     plan = Plan(Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size)))
     if are_hosts:

@@ -174,23 +174,6 @@ def test_elements_of_any_size(comm, dtype):
     assert CommunicatorUse.of(comm).mailboxes is not None
 
 
-@on_4_ranks
-@needs_kernel
-def test_a_rank_that_prepares_a_move_again_meets_those_that_have_kept_it(comm):
-    """Ranks pass other arrays in turn, also in another memory order."""
-    shape = (40, 36)
-    rows, columns = Cuts.even(shape, comm.size), Cuts.even(shape, comm.size, axis=1)
-    plan, array = Plan(rows, columns), index_valued(shape, np.dtype(float))
-    a = local_part(rows, comm.rank, array, "C")
-    b = local_part(columns, comm.rank, array * 0, "C")
-    for turn in range(12):
-        if turn % (comm.size + 1) == comm.rank:
-            a = a.copy("CF"[turn % 2])
-        a += 1
-        plan.run(comm, a, b)
-        np.testing.assert_array_equal(b, local_part(columns, comm.rank, array + turn + 1, "C"))
-
-
 @pytest.mark.mpi(min_size=2, environment=NOT_READABLE)
 @needs_kernel
 def test_mpi_finishes_messages_while_a_rank_waits_for_a_meeting(comm):
