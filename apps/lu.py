@@ -20,9 +20,47 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 import reshape
-from apps.common import ProcessGrid, add_topology, conclude
+from apps.common import add_topology, conclude
+from redistribution import BlockCyclic
 from reshape.app import Application
 from reshape.data.arrays import Array
+
+Floats: TypeAlias = NDArray[np.float64]
+Integers: TypeAlias = NDArray[np.int64]
+# A backward stable factorisation has a residual of the order of 1; this is the threshold of HPL.
+MAX_RESIDUAL = 16.0
+
+
+class ProcessGrid:
+    """Collective over comm. The process grid of an array, as seen by one process.
+
+    Parameters
+    ----------
+    comm : all processes of the grid.
+    array : block-cyclic array over the grid.
+
+    Attributes
+    ----------
+    comm : all processes of the grid.
+    row, column : the processes of this process's row and column.
+    rows, cols : global indices of the local rows and columns, (m_local,) and (n_local,) int64.
+    block : rows, and columns, in a block.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, array: Array) -> None:
+        assert isinstance(array.layout, BlockCyclic)
+        p, q = array.layout.coordinates(comm.rank)
+        self.comm, self.row, self.column = comm, comm.Split(p, q), comm.Split(q, p)
+        self.rows, self.cols = array.layout.global_indices(comm.rank)
+        self.block = array.layout.block[0]
+
+    def row_owner(self, index: int) -> int:
+        """Rank in `column` that holds a global row."""
+        return index // self.block % self.column.size
+
+    def col_owner(self, index: int) -> int:
+        """Rank in `row` that holds a global column."""
+        return index // self.block % self.row.size
 
 
 def factor_panel(grid: ProcessGrid, panel: Floats, lo: int) -> Integers:
@@ -105,12 +143,6 @@ def eliminate(grid: ProcessGrid, local: Floats, lo: int, hi: int) -> Integers:
     grid.column.Bcast(upper, root)
     local[top.stop :, right:] -= panel[top.stop :] @ upper
     return pivots
-
-
-Floats: TypeAlias = NDArray[np.float64]
-Integers: TypeAlias = NDArray[np.int64]
-# A backward stable factorisation has a residual of the order of 1; this is the threshold of HPL.
-MAX_RESIDUAL = 16.0
 
 
 def matrix(rows: Integers, n: int, seed: int) -> Floats:

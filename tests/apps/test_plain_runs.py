@@ -29,11 +29,6 @@ PLAIN = {
     "synthetic --seconds 0 --mib 0 --iterations 0": r"synthetic: iterations=0 processors={} 0 MiB",
     "triad --mib 1 --iterations 4": r"triad: 1 MiB iterations=4 processors={} \d+ MB/s a process",
     "triad --mib 1 --iterations 0": r"triad: 1 MiB iterations=0 processors={} 0 MB/s a process",
-    "matmul --n 60 --block 8": r"matmul: n=60 block=8 repeat=1 processors={} max error (\S+)",
-    "matmul --n 50 --block 7 --panels-per-iteration 3 --repeat 2": (
-        r"matmul: n=50 block=7 repeat=2 processors={} max error (\S+)"
-    ),
-    "matmul --n 3 --block 2": r"matmul: n=3 block=2 repeat=1 processors={} max error (\S+)",
     "fft2d --n 48 --iterations 4": r"fft2d: 48 x 48 iterations=4 processors={} max error (\S+)",
     "fft2d --n 37 --columns 23 --iterations 5": (
         r"fft2d: 37 x 23 iterations=5 processors={} max error (\S+)"

@@ -60,26 +60,6 @@ FAULTS: dict[str, tuple[str, str, Callable[[Any], Any]]] = {
         "apps.masterworker.integrate",
         lambda right: lambda *a: right(*a) + 1e-6,
     ),
-    "a panel is left out": (
-        "matmul --n 40 --block 8",
-        "apps.matmul.add_panel",
-        lambda right: lambda g, a, b, c, k, block: None if k == 3 else right(g, a, b, c, k, block),
-    ),
-    "C is wrong": (
-        "matmul --n 20 --block 8",
-        "apps.matmul.add_panel",
-        lambda right: lambda g, a, b, c, *_: c.local.fill(1),
-    ),
-    "an element of C is not a number": (
-        "matmul --n 20 --block 8",
-        "apps.matmul.add_panel",
-        lambda right: lambda g, a, b, c, *_: c.local.fill(0 if g.comm.rank else float("nan")),
-    ),
-    "A and B are exchanged": (
-        "matmul --n 20 --block 8",
-        "apps.matmul.add_panel",
-        lambda right: lambda g, a, b, c, *more: right(g, b, a, c, *more),
-    ),
     "rows are exchanged": (
         "fft2d --n 20 --columns 12 --iterations 3",
         "apps.fft2d.transpose",
@@ -122,10 +102,10 @@ def test_a_result_that_is_not_verified_is_the_exit_code_of_the_program() -> None
 def test_communicators_of_the_grid_are_made_once_for_a_size(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    matmul, rows = import_module("apps.matmul"), []
-    right = matmul.add_panel
-    monkeypatch.setattr(matmul, "add_panel", lambda g, *more: (rows.append(g.row), right(g, *more)))
-    assert run_app(monkeypatch, MPI.COMM_WORLD, "matmul --n 20 --block 2 --repeat 2")[0] == 0
+    lu, rows = import_module("apps.lu"), []
+    right = lu.eliminate
+    monkeypatch.setattr(lu, "eliminate", lambda g, *more: (rows.append(g.row), right(g, *more))[1])
+    assert run_app(monkeypatch, MPI.COMM_WORLD, "lu --n 20 --block 2 --repeat 2")[0] == 0
     assert len(rows) == 20
     assert len(set(map(id, rows))) == 1
 
@@ -145,7 +125,7 @@ def test_synthetic_sleeps_as_long_as_its_model_gives(
 
 @on_2_ranks
 @pytest.mark.parametrize(
-    "name", ["jacobi", "lu", "synthetic", "triad", "cg", "masterworker", "matmul", "fft2d"]
+    "name", ["jacobi", "lu", "synthetic", "triad", "cg", "masterworker", "fft2d"]
 )
 def test_help_names_the_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
@@ -168,8 +148,6 @@ def test_help_names_the_command(
         ("cg --n 0", "--n"),
         ("cg --matrix missing.mtx", "--matrix missing.mtx"),
         ("masterworker --batch 0", "--batch"),
-        ("matmul --block 0", "--block"),
-        ("matmul --n -3", "--n"),
         ("fft2d --columns -1", "--columns"),
         ("fft2d --columns 0", "--columns"),
     ],

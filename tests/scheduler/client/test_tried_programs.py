@@ -20,7 +20,6 @@ APPS = (
     "lu --n 60 --block 4",
     "synthetic --seconds 0 --mib 1 --iterations 30",
     "triad --mib 1 --sweeps 1 --iterations 30",
-    "matmul --n 60 --block 2",
     "fft2d --n 30 --columns 21 --iterations 21",
     "cg --n 30",
     "masterworker --tasks 200 --batch 1",
