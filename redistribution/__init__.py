@@ -1,8 +1,4 @@
-"""Move distributed arrays between layouts: plan without MPI, then run over a communicator.
-
-Rows of different lengths (sparse matrices, work items) are in `redistribution.rows`. It needs MPI
-and must be imported explicitly.
-"""
+"""Move distributed arrays between layouts: plan without MPI, then run over a communicator."""
 
 from redistribution.blocks import Blocks, balanced_grid
 from redistribution.checksum import checksum

@@ -118,8 +118,6 @@ class Csr(Ragged):
         ReshapeError : on every rank: the blocks do not form the matrix, an array is already laid
             out like it, or this process joins a running job.
         """
-        from redistribution.rows import move_csr
-
         comm = self.job.comm
         _ = self.layout  # raises the error of a process that joins
         if self.followers:
@@ -128,16 +126,16 @@ class Csr(Ragged):
                 f"{', '.join(self.followers)}"
             )
         own, given, counts = _checked(comm, self, block)
-        layout = self.next_rows(counts, comm.size)
-        dealt = move_csr(comm, Plan(given, layout), own)
-        assert dealt is not None
-        own_counts = np.diff(dealt.indptr).astype(np.int64)
-        cuts = cuts_at(layout.offsets, counts)
+        before, after = cuts_at(given, counts), self.next_cuts(counts, comm.size)
         self._built = None
-        self.allocate(cuts)
-        contents: list[NDArray[Any]] = [own_counts, dealt.indices, dealt.data]
-        for part, own_part in zip(self.parts, contents, strict=True):
-            part.local = own_part
+        self.allocate(after)
+        first, last = after.rows[comm.rank : comm.rank + 2]
+        self.counts.local = counts[first:last]
+        total = before.entries[-1:]
+        plan = Plan(Cuts(total, before.entries), Cuts(total, after.entries))
+        for part, values in zip(self.values, (own.indices, own.data), strict=True):
+            entries = values[: own.indptr[-1]]  # of a matrix in longer arrays
+            plan.run(comm, entries.astype(part.dtype, copy=False), part.local)
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""
@@ -165,8 +163,10 @@ def _matrix(columns: int, counts: Counts, indices: NDArray[Any], data: NDArray[A
     return csr_array((data, indices, indptr), (len(counts), columns), copy=False)
 
 
-def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, Cuts, Counts]:
-    """Collective over comm. Return the block as CSR, the rows of all blocks, and entries per row.
+def _checked(
+    comm: MPI.Intracomm, matrix: Csr, block: Any
+) -> tuple[csr_array, tuple[int, ...], Counts]:
+    """Collective over comm. Return the block as CSR, the cuts of all blocks, and entries per row.
 
     Raises
     ------
@@ -192,7 +192,7 @@ def _checked(comm: MPI.Intracomm, matrix: Csr, block: Any) -> tuple[csr_array, C
         why = f"the blocks have {given[-1]} rows together, expected {rows}"
     if why:
         raise ReshapeError(f"csr {matrix.name!r}: {why}")
-    return own, Cuts((rows,), given), np.concatenate([each for _, _, each in blocks])
+    return own, given, np.concatenate([each for _, _, each in blocks])
 
 
 def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str) -> Declaration:
