@@ -24,7 +24,7 @@ import yaml
 
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean_interval
-from simulator.study.study import SEED, Parameters, Report, Row
+from simulator.study.study import SEED, Parameters, Report, Row, grid_points
 
 HELD, OPPOSITE, OPEN = VERDICTS = "held", "opposite", "open"
 NOT_RUN: Final = Interval(nan, nan, nan, 0)
@@ -97,6 +97,72 @@ def below_one(ours: Interval) -> str:
 def of_part(part: str, claims: Iterable[Claim]) -> list[Claim]:
     """Claims about a part of a paper."""
     return [msgspec.structs.replace(claim, part=part) for claim in claims]
+
+
+def declared(
+    groups: Iterable[Mapping[str, Any]], measures: Mapping[str, Callable[..., Interval]]
+) -> list[Claim]:
+    """Judge the claims that the file of a paper declares.
+
+    A group has a `part` and `claims`, which are made for each point of `each`: a grid (name ->
+    values), or a list of points. Texts of a claim, the arguments of its measure included, name the
+    values of the point as ``{name}``. The fields of a claim are the parameters of `_declared`.
+
+    Parameters
+    ----------
+    measures : name -> function of the other elements of a claim's field `ours`.
+    """
+    return [
+        _declared(point, measures, group["part"], **claim)
+        for group in groups
+        for point in _points(group.get("each", {}))
+        for claim in group["claims"]
+    ]
+
+
+def _points(each: Any) -> list[Parameters]:
+    return each if isinstance(each, list) else grid_points(each)
+
+
+def _declared(
+    point: Parameters,
+    measures: Mapping[str, Callable[..., Interval]],
+    part: str,
+    text: str,
+    ours: Sequence[Any] = (),
+    paper: Any = None,
+    above: float | None = None,
+    below: float | None = None,
+    within: tuple[float, float] = (-inf, inf),
+    equals: float | str | None = None,
+    id: str = "",
+) -> Claim:
+    """Judge a claim at a point.
+
+    Parameters
+    ----------
+    ours : name of the measure, and its arguments; none: not run.
+    paper : the paper's value, by values of the point if it is a mapping; else that of the point.
+    above, below, within : range of our number, `above` and `below` without the limit.
+    equals : number that ours has, or "paper".
+    """
+    paper = point.get("paper") if paper is None else paper
+    while isinstance(paper, Mapping):
+        paper = next((paper[value] for value in point.values() if value in paper), None)
+    words = {**point, "paper": paper}
+    name, *arguments = [_filled(each, words) for each in ours] or [""]
+    found = measures[name](*arguments) if name else NOT_RUN
+    if equals is not None:
+        verdict = by_coverage(found, paper if equals == "paper" else float(equals))
+    else:
+        low = within[0] if above is None else nextafter(above, inf)
+        high = within[1] if below is None else nextafter(below, -inf)
+        verdict = by_range(found, low, high)
+    return Claim(_filled(text, words), found, paper, verdict, part, id=_filled(id, words))
+
+
+def _filled(value: Any, words: Mapping[str, Any]) -> Any:
+    return value.format_map(words) if isinstance(value, str) else value
 
 
 def as_table(claims: Sequence[Claim]) -> str:
@@ -177,7 +243,8 @@ def keyed(rows: Mapping[str, T]) -> dict[tuple[str, ...], T]:
     return {tuple(name.split()): row for name, row in rows.items()}
 
 
-Key: TypeAlias = tuple[Any, ...]
+#: A tuple of parts, or a name.
+Key: TypeAlias = Any
 
 
 class StudyResults:
@@ -213,6 +280,11 @@ class StudyResults:
     def difference(self, metric: str, more: Key, less: Key) -> Interval:
         """Difference of two keys, seed by seed; nan if one was not run."""
         return mean_difference(self.values(more, metric), self.values(less, metric))
+
+    def reductions(self, metric: str, key: Key, base: Key) -> list[float]:
+        """How much smaller a metric is than that of another key, per cent, seed by seed."""
+        pairs = zip(self.values(key, metric), self.values(base, metric), strict=False)
+        return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
 
 
 def mean_difference(more: Sequence[float], less: Sequence[float]) -> Interval:

@@ -1,37 +1,63 @@
-"""The experiments of PRIO section 4, the gain of resizing on the paper's job mixes, and its claims.
+"""The experiments of PRIO section 4: the gain of resizing on the paper's job mixes.
 
 A run is one job mix under one scenario. A mix is a seed; all scenarios, shares of resizable jobs
-and classes of users are compared on the same mixes. Each claim has a verdict by its 95 % interval:
-an order ("A improves more than B") is a number that must be above 0
-(`simulator.studies.claims.by_sign`), a value ("by about 15 %") holds if our interval contains it
-(`simulator.studies.claims.by_coverage`). Values are per cent unless the claim names another unit.
+and classes of users are compared on the same mixes. The report has tables 1 to 5, figures 2 to 14
+and the claims that `papers/prio.yaml` declares. Values are per cent unless they name another unit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import product
 from math import nan, sqrt
-from typing import Any, TypeAlias
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import numpy as np
 
 import simulator as sim
+from reshape.speedup import Prio
+from scheduler.pictures import INK, encode
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.tables import Columns
 from simulator.results.statistics import CONFIDENCE, Interval, mean, mean_interval
-from simulator.studies.claims import Claim, by_coverage, by_range, by_sign, mean_difference, of_part
-from simulator.studies.claims import paper as paper_of
-from simulator.study.study import Row
+from simulator.studies.charts import Panel, bars, chart
+from simulator.studies.claims import (
+    Claim,
+    StudyResults,
+    declared,
+    mean_difference,
+    paper,
+    reported,
+    titled,
+)
+from simulator.study.study import Report, Row, shown
 from simulator.workload_models.generate import prio as workload_of
 
-paper = paper_of("prio")
-Result: TypeAlias = Mapping[str, Any]
-#: Selects a number of a run.
-Pick: TypeAlias = Callable[[Result], float]
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+PAPER = paper("prio")
 SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")
+COMPLETION, EXECUTION, WAIT = "mean_completion_s", "mean_execution_s", "mean_wait_s"
+UTILIZATION = "utilization_pct"
+RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
+#: Percentage of resizable jobs -> its case.
+SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
+WITH_STATIC = {0: "static", **SHARES}
+PRIORITY, STATIC_PRIORITY = "pba-pr with priority", "static with priority"
+#: Rows of table 5 -> the case of each.
+TABLE_5 = {
+    "static": "static",
+    STATIC_PRIORITY: STATIC_PRIORITY,
+    "pba-pr": "pba-pr 50 %",
+    PRIORITY: PRIORITY,
+}
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -76,7 +102,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
 def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     """Changes without fields that only other scenarios have; fields that none has are kept."""
-    of_others = {field for other in paper.names for field in _resizing_fields(scenario(other))}
+    of_others = {field for other in PAPER.names for field in _resizing_fields(scenario(other))}
     left_out = of_others - _resizing_fields(scenario(name))
     return {field: changes[field] for field in changes if field not in left_out}
 
@@ -105,259 +131,67 @@ def name_of(parameters: Mapping[str, Any]) -> str:
     return name if share in (0, 1) else f"{name} {100 * share:g} %"
 
 
-def of(field: str, size: str | None = None, user: str | None = None) -> Pick:
-    """Select the mean of a field over all jobs, those of a size, or those of a priority class."""
-    if size is None and user is None:
-        return lambda result: float(result[field])
+def results_of(rows: Sequence[Row]) -> StudyResults:
+    """Results by case, on the mixes (seeds) that all cases have in common.
 
-    def pick(result: Result) -> float:
+    A metric is a number of a run, or a mean over the jobs of a size, a class of users, or both:
+    "mean_wait_s", "mean_wait_s small", "mean_wait_s gold", "mean_wait_s small gold".
+    """
+    seeds: dict[str, set[int]] = {}
+    for row in rows:
+        seeds.setdefault(name_of(row.parameters), set()).add(row.parameters["seed"])
+    common = set.intersection(*seeds.values()) if seeds else set()
+    kept = [row for row in rows if row.parameters["seed"] in common]
+    flat = [Row(row.parameters, {**row.result, **_of_groups(row.result)}) for row in kept]
+    return StudyResults(flat, name_of)
+
+
+def _of_groups(result: Mapping[str, Any]) -> dict[str, float]:
+    means: dict[str, float] = {}
+    for size, user in product((None, *SIZES), (None, *USERS)):
         groups = [
             group
             for name, group in result["groups"].items()
-            if size in (None, name.split()[0]) and user in (None, name.split()[1])
+            if group["jobs"] and size in (None, name.split()[0]) and user in (None, name.split()[1])
         ]
         jobs = sum(group["jobs"] for group in groups)
-        return float(sum(group["jobs"] * group[field] for group in groups if group["jobs"]) / jobs)
-
-    return pick
-
-
-class Mixes:
-    """Results of all cases on the mixes (seeds) that they have in common.
-
-    Parameters
-    ----------
-    cases : name -> seed -> result.
-    seeds : in ascending order.
-    """
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        self.cases: dict[str, dict[int, Result]] = {}
-        for row in rows:
-            runs = self.cases.setdefault(name_of(row.parameters), {})
-            runs[row.parameters["seed"]] = row.result
-        common = [set(runs) for runs in self.cases.values()]
-        self.seeds = sorted(set.intersection(*common)) if common else []
-
-    def __contains__(self, name: str) -> bool:
-        """Whether this case was run."""
-        return name in self.cases
-
-    def values(self, name: str, pick: Pick) -> list[float]:
-        """Number of each mix under a case, in the order of the seeds."""
-        return [pick(self.cases[name][seed]) for seed in self.seeds]
-
-    def mean(self, name: str, pick: Pick) -> Interval:
-        """Mean over the mixes."""
-        return mean_interval(self.values(name, pick))
-
-    def improvement(self, name: str, pick: Pick, base: str = "static") -> Interval:
-        """Reduction against another case in per cent, mean over the mixes."""
-        return mean_interval(self.improvements(name, pick, base))
-
-    def improvements(self, name: str, pick: Pick, base: str = "static") -> list[float]:
-        """Reduction against another case in per cent, for each mix."""
-        pairs = zip(self.values(name, pick), self.values(base, pick), strict=True)
-        return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
-
-    def gain(self, name: str, pick: Pick, base: str = "static") -> Interval:
-        """Difference from another case, mean over the mixes."""
-        return mean_difference(self.values(name, pick), self.values(base, pick))
-
-    def spread(self, name: str, pick: Pick) -> tuple[float, float, float, float, float]:
-        """Mean, standard deviation, maximum, minimum and range over the mixes (tables 2 and 4)."""
-        values = self.values(name, pick)
-        deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
-        low, high = min(values), max(values)
-        return sum(values) / len(values), deviation, high, low, high - low
+        for field in (COMPLETION, EXECUTION, WAIT) if jobs and (size or user) else ():
+            name = " ".join(filter(None, (field, size, user)))
+            means[name] = float(sum(group["jobs"] * group[field] for group in groups) / jobs)
+    return means
 
 
-COMPLETION, EXECUTION, WAIT = of("mean_completion_s"), of("mean_execution_s"), of("mean_wait_s")
-UTILIZATION = of("utilization_pct")
-RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
-#: Percentage of resizable jobs -> its case.
-SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
-ALIKE = 2.0  #: improvements at most so far apart are "almost identical", points
-
-
-def claims(mixes: Mixes) -> list[Claim]:
+def claims(results: StudyResults) -> list[Claim]:
     """All claims whose cases were run, with their verdicts."""
-    judged: list[Claim] = []
-    if all(name in mixes for name in ("static", *RESIZED)):
-        judged += of_part("PRIO table 1", _table_1(mixes, "completion", COMPLETION, 2))
-        judged += of_part("PRIO table 1", _table_1(mixes, "execution", EXECUTION, 4))
-        judged += of_part("PRIO table 1", _utilization(mixes))
-        judged += of_part("PRIO table 2", _spread_of_waits(mixes))
-        judged += of_part("PRIO figures 5, 7, 8", [*_waits(mixes), *_of_sizes(mixes)])
-    if all(f"pba-pr {share} %" in mixes for share in (25, 50, 75)) and "static" in mixes:
-        judged += of_part("PRIO figures 9 to 11", [*_shares(mixes), *_of_shares(mixes)])
-        judged += of_part("PRIO table 4", _of_spreads(mixes))
-    if "pba-pr with priority" in mixes and "static with priority" in mixes:
-        judged += of_part("PRIO figures 12 to 14", [*_classes(mixes), *_of_classes(mixes)])
-        judged += of_part("PRIO table 5", _of_priorities(mixes))
-    return judged
 
+    def improvements(case: str, metric: str, base: str = "static") -> list[float]:
+        return results.reductions(metric, case.lower(), base)
 
-def _table_1(mixes: Mixes, what: str, pick: Pick, column: int) -> Iterator[Claim]:
-    """Improvement of a mean time over static (a column of the table), and the order by it."""
-    values = {case: paper.table_1[case][column] for case in RESIZED}
-    for case, value in values.items():
-        text = f"{paper.names[case]} improves the mean {what} over static"
-        yield from improves(text, value, mixes.improvement(case, pick))
-    for better, worse in pairwise(sorted(RESIZED, key=values.__getitem__, reverse=True)):
-        value = values[better] - values[worse]
-        yield improves_more(mixes, pick, better, worse, what, value)
+    def apart(case: str, other: str, metric: str) -> Interval:
+        return mean_difference(improvements(case, metric), improvements(other, metric))
 
+    def beyond_two_thirds(case: str, other: str, metric: str) -> Interval:
+        pairs = zip(improvements(case, metric), improvements(other, metric), strict=True)
+        return mean_interval([gain - most * 2 / 3 for gain, most in pairs])
 
-def _utilization(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.names
-    static = paper.table_1["static"][0]
-    for case in RESIZED:
-        value = paper.table_1[case][0] - static
-        ours = mixes.gain(case, UTILIZATION)
-        yield above(f"{name[case]} raises the utilisation (points)", value, ours)
-    for more, less in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
-        value = paper.table_1[more][0] - paper.table_1[less][0]
-        text = f"{name[more]} raises it more than {name[less]} (points)"
-        yield above(text, value, mixes.gain(more, UTILIZATION, less))
-
-
-def _waits(mixes: Mixes) -> Iterator[Claim]:
-    small = of("mean_wait_s", "small")
-    value = paper.wait_by_size["fcfs-pr"][0]
-    ours = mixes.improvement("fcfs-pr", small)
-    yield above("FCFS-PR shortens the wait of small jobs", value, ours)
-    for case in ("pba-pr", "max-b-pr"):
-        value = paper.wait_by_size["fcfs-pr"][0] - paper.wait_by_size[case][0]
-        yield improves_more(mixes, small, "fcfs-pr", case, "wait of small jobs", value)
-
-
-def _spread_of_waits(mixes: Mixes) -> Iterator[Claim]:
-    name = paper.names
-    for case in RESIZED:
-        value = round(paper.table_2[case][1] / paper.table_2["static"][1], 2)
-        ratio = deviation_ratio(mixes.values(case, WAIT), mixes.values("static", WAIT))
-        text = f"{name[case]} makes waits vary less between mixes (ratio of deviations below 1)"
-        yield varies_less(text, value, ratio)
-
-
-def _shares(mixes: Mixes) -> Iterator[Claim]:
-    case = {0: "static", **SHARES}
-    values = {0: 0.0, **paper.completion_by_share}
-    for less, more in ((0, 25), (25, 50), (50, 75), (75, 100)):
-        text = f"PBA-PR: {more} % resizable jobs improve completion more than {less} %"
-        ours = difference(mixes, COMPLETION, case[more], case[less])
-        yield above(text, values[more] - values[less], ours)
-    small = of("mean_completion_s", "small")
-    text = "PBA-PR, all resizable: small jobs gain more than the average"
-    gains = (mixes.improvements("pba-pr", pick) for pick in (small, COMPLETION))
-    ours = mean_difference(*gains)
-    yield above(text, paper.small_at_100 - paper.completion_by_share[100], ours)
-
-
-def _classes(mixes: Mixes) -> Iterator[Claim]:
-    case, base = "pba-pr with priority", "static with priority"
-    for user in ("platinum", "gold"):
-        pick = of("mean_completion_s", user=user)
-        text = f"PBA-PR with priority improves {user} jobs over static with priority"
-        yield above(text, paper.by_class[user], mixes.improvement(case, pick, base))
-    pick = of("mean_wait_s", "small", "gold")
-    text = "... and most the wait of small gold jobs"
-    yield above(text, paper.gold_wait[0], mixes.improvement(case, pick, base))
-
-
-def _of_sizes(mixes: Mixes) -> Iterator[Claim]:
-    """4.2: mean waits, and waits and execution times by the size of jobs (figures 5, 7 and 8)."""
-    name, wait = paper.names, of("mean_wait_s")
-    for case, value in paper.wait_improvement.items():
-        text = f"{name[case]} shortens the mean wait"
-        yield from improves(text, value, mixes.improvement(case, wait))
-    for i, size in enumerate(SIZES[1:], 1):
-        pick = of("mean_wait_s", size)
-        for case, values in paper.wait_by_size.items():
-            text = f"{name[case]} shortens the wait of {size} jobs"
-            yield above(text, values[i], mixes.improvement(case, pick))
-    large, waits = of("mean_wait_s", "large"), paper.wait_by_size
-    for better, worse in (("fcfs-pr", "pba-pr"), ("pba-pr", "max-b-pr")):
-        value = waits[better][2] - waits[worse][2]
-        yield improves_more(mixes, large, better, worse, "wait of large jobs", value)
-    ours = difference(mixes, of("mean_wait_s", "medium"), "max-b-pr", "fcfs-pr")
-    value = waits["max-b-pr"][1] - waits["fcfs-pr"][1]
-    text = "waits of medium jobs improve alike: Max-B-PR minus FCFS-PR (points)"
-    yield Claim(text, ours, value, by_range(ours, -ALIKE, ALIKE))
-    for i, size in enumerate(SIZES):
-        pick = of("mean_execution_s", size)
-        for case, values in paper.execution_by_size.items():
-            text = f"{name[case]} shortens the execution of {size} jobs"
-            yield above(text, values[i], mixes.improvement(case, pick))
-        for better, worse in (("max-b-pr", "pba-pr"), ("pba-pr", "fcfs-pr")):
-            value = paper.execution_by_size[better][i] - paper.execution_by_size[worse][i]
-            yield improves_more(mixes, pick, better, worse, f"execution of {size} jobs", value)
-
-
-def _of_shares(mixes: Mixes) -> Iterator[Claim]:
-    """4.3: utilisation and large jobs by the share of resizable jobs (figures 9 to 11)."""
-    case, used = SHARES, of("utilization_pct")
-    for share, own in case.items():
-        value = round(paper.utilization_by_share[share] - paper.utilization_by_share[0], 1)
-        text = f"PBA-PR, {share} % resizable: raises the utilisation (points)"
-        yield from improves(text, value, mixes.gain(own, used), "by the paper's {:g} points")
-    completion = of("mean_completion_s")
-    gains = [mixes.improvements(own, completion) for own in (case[50], case[100])]
-    ours = mean_interval([half - all_ * 2 / 3 for half, all_ in zip(*gains, strict=True)])
-    value = paper.completion_by_share[50] - paper.completion_by_share[100] * 2 / 3
-    text = "gain at 50 % resizable jobs minus two thirds of that at 100 % (0: points)"
-    yield Claim(text, ours, round(value, 2), by_coverage(ours, 0.0))
-    for size, value in (("large", paper.large_from_25), ("medium", paper.medium_from_25)):
-        ours = difference(mixes, of("mean_completion_s", size), case[100], case[25])
-        text = f"100 instead of 25 % resizable jobs improve completion of {size} jobs (points)"
-        yield from improves(text, value, ours, "by only the paper's {:g} points")
-
-
-def _of_spreads(mixes: Mixes) -> Iterator[Claim]:
-    """4.3: spread of the waits by the share of resizable jobs (table 4)."""
-    wait = of("mean_wait_s")
-    for share, own in SHARES.items():
-        value = paper.table_4[share][1] / paper.table_4[0][1]
-        ratio = deviation_ratio(mixes.values(own, wait), mixes.values("static", wait))
-        text = f"PBA-PR, {share} % resizable: waits vary less between mixes (ratio of deviations)"
-        yield varies_less(text, value, ratio)
-
-
-def _of_classes(mixes: Mixes) -> Iterator[Claim]:
-    """4.4: gold jobs by size (figures 13 and 14)."""
-    case, base = "pba-pr with priority", "static with priority"
-    for i, size in enumerate(SIZES):
-        if i:
-            ours = mixes.improvement(case, of("mean_wait_s", size, "gold"), base)
-            text = f"PBA-PR with priority shortens the wait of {size} gold jobs"
-            yield above(text, paper.gold_wait[i], ours)
-    for i, size in enumerate(SIZES):
-        ours = mixes.improvement(case, of("mean_execution_s", size, "gold"), base)
-        text = f"PBA-PR with priority shortens the execution of {size} gold jobs"
-        yield above(text, paper.gold_execution[i], ours)
-
-
-def _of_priorities(mixes: Mixes) -> Iterator[Claim]:
-    """4.4: platinum and gold jobs (table 5)."""
-    case, base = "pba-pr with priority", "static with priority"
-    values = (mixes.values(case, of("mean_completion_s", user=u)) for u in paper.by_class)
-    ours = mean_difference(*values)
-    value = paper.table_5[case][1] - paper.table_5[case][2]
-    yield above("PBA-PR serves platinum jobs better than gold ones (s)", value, ours)
-    if "static" not in mixes:
-        return
-    platinum, gold = (of("mean_completion_s", user=user) for user in ("platinum", "gold"))
-    for own, words in ((case, "PBA-PR"), (base, "static")):
-        text = f"{words} with priority improves platinum jobs over static without priority"
-        value = paper.platinum_over_static[own]
-        yield from improves(text, value, mixes.improvement(own, platinum))
-    value = paper.platinum_over_static[case] - paper.platinum_over_static[base]
-    ours = difference(mixes, platinum, case, base)
-    yield above("... PBA-PR more than static (points)", value, ours)
-    ours = difference(mixes, gold, case, base)
-    text = "PBA-PR with priority improves gold jobs more than static with priority (points)"
-    yield above(text, paper.gold_more_than_static, ours)
+    measures: dict[str, Callable[..., Interval]] = {
+        "improvement": lambda case, metric: mean_interval(improvements(case, metric)),
+        "apart": apart,
+        "gain": lambda more, less, metric: results.difference(metric, more.lower(), less.lower()),
+        "deviations": lambda case, metric: deviation_ratio(
+            results.values(case.lower(), metric), results.values("static", metric)
+        ),
+        "beyond": lambda case, metric, other: mean_difference(
+            improvements(case, metric), improvements(case, other)
+        ),
+        "beyond_two_thirds": beyond_two_thirds,
+        "of_classes": lambda metric: mean_interval(improvements(PRIORITY, metric, STATIC_PRIORITY)),
+        "gold_behind_platinum": lambda case: mean_difference(
+            *(results.values(case, f"{COMPLETION} {user}") for user in PAPER.by_class)
+        ),
+    }
+    groups = [group for group in PAPER.claims if all(case in results for case in group["needs"])]
+    return declared(groups, measures)
 
 
 def deviation_ratio(values: Sequence[float], reference: Sequence[float]) -> Interval:
@@ -380,33 +214,279 @@ def deviation_ratio(values: Sequence[float], reference: Sequence[float]) -> Inte
     return Interval(sqrt(ratio), sqrt(ratio * (k - root)), sqrt(ratio * (k + root)), n)
 
 
-def improves_more(
-    mixes: Mixes, pick: Pick, better: str, worse: str, what: str, value: float
-) -> Claim:
-    """Claim that one scenario improves something more than another, in points of improvement."""
-    text = f"{paper.names[better]} improves the {what} more than {paper.names[worse]} (points)"
-    return above(text, value, difference(mixes, pick, better, worse))
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables with ours and the paper's values, claims with their verdicts, and figures."""
+    results = results_of(rows)
+    n = len(next(iter(results.rows.values())))
+    parts = [
+        f"{n} job mixes; ours as mean ± half of the 95 % interval; improvements over static are"
+        " means over the mixes; the paper's values are in brackets",
+        *_tables(results),
+    ]
+    of_shares = ("completion_improvement_pct", WAIT, UTILIZATION)
+    data = {
+        "mixes": n,
+        "scenarios": {name: _numbers(results, name) for name in _cases(results, PAPER.names)},
+        "resizable": {
+            str(share): {number: _numbers(results, name)[number] for number in of_shares}
+            for share, name in WITH_STATIC.items()
+            if name in _cases(results, [name])
+        },
+        "priorities": {
+            label: {
+                user: {COMPLETION: results.interval(name, f"{COMPLETION} {user}")} for user in USERS
+            }
+            for label, name in TABLE_5.items()
+            if name in results
+        },
+    }
+    files = {} if out is None else pictures(results)
+    title = "Claims of section 4"
+    return reported(parts, msgspec.to_builtins(data), claims(results), files, title)
 
 
-def difference(mixes: Mixes, pick: Pick, better: str, worse: str, base: str = "static") -> Interval:
-    """Improvement of one case over the base minus that of another, in points."""
-    return mean_difference(*(mixes.improvements(case, pick, base) for case in (better, worse)))
+def _cases(results: StudyResults, names: Iterable[str]) -> list[str]:
+    """Those of some cases that were run, if the static one was."""
+    return [name for name in names if name in results and "static" in results]
 
 
-def above(text: str, value: float | None, ours: Interval) -> Claim:
-    """Claim that a number is above 0."""
-    return Claim(text, ours, None if value is None else round(value, 2), by_sign(ours))
+def _numbers(results: StudyResults, case: str) -> dict[str, Interval]:
+    """Numbers of a case with their intervals."""
+    return {
+        COMPLETION: results.interval(case, COMPLETION),
+        "completion_improvement_pct": _improvement(results, case, COMPLETION),
+        EXECUTION: results.interval(case, EXECUTION),
+        "execution_improvement_pct": _improvement(results, case, EXECUTION),
+        WAIT: results.interval(case, WAIT),
+        UTILIZATION: results.interval(case, UTILIZATION),
+    }
 
 
-def improves(
-    text: str, value: float, ours: Interval, by: str = "by the paper's {:g} %"
-) -> Iterator[Claim]:
-    """Claims that a number is above 0, and that it has the paper's value."""
-    yield above(text, value, ours)
-    yield Claim(f"... {by.format(value)}", ours, value, by_coverage(ours, value))
+def _improvement(results: StudyResults, case: str, metric: str, base: str = "static") -> Interval:
+    return mean_interval(results.reductions(metric, case, base))
 
 
-def varies_less(text: str, value: float, ratio: Interval) -> Claim:
-    """Claim that a ratio of deviations is below 1."""
-    less = Interval(1 - ratio.mean, 1 - ratio.high, 1 - ratio.low, ratio.n)
-    return Claim(text, ratio, round(value, 2), by_sign(less))
+def _tables(results: StudyResults) -> list[str]:
+    """Tables 1 to 5, as far as their cases were run."""
+    spread = ("AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE")
+    users = (COMPLETION, *(f"{COMPLETION} {user}" for user in USERS))
+    names = _cases(results, PAPER.names)
+    shares = [share for share, name in WITH_STATIC.items() if name in results]
+    classes = [label for label, name in TABLE_5.items() if name in results]
+    head = ("UTILISATION %", "COMPLETION s", "IMPROV. %", "EXECUTION s", "IMPROV. %")
+    first = []
+    for name in names:
+        numbers = _numbers(results, name)
+        ours = [numbers.pop(UTILIZATION), *numbers.values()]
+        first.append([PAPER.names[name], *map(_beside, ours, PAPER.table_1[name])])
+    waits = [[PAPER.names[n], *_spreads(results, n, WAIT, PAPER.table_2[n])] for n in names]
+    by_share = [
+        [
+            f"{share} %" if share else "Static",
+            *_spreads(results, WITH_STATIC[share], WAIT, PAPER.table_4[share]),
+        ]
+        for share in shares
+    ]
+    by_class = [
+        [
+            label,
+            *map(
+                _beside, (results.interval(TABLE_5[label], m) for m in users), PAPER.table_5[label]
+            ),
+        ]
+        for label in classes
+    ]
+    title_4 = "Table 4: queue wait by share of resizable jobs, PBA-PR"
+    title_5 = "Table 5: completion by class of user, half of the jobs resizable"
+    return [
+        titled("Table 1: completion and execution", ["SCENARIO", *head], first),
+        titled("Table 2: queue wait over the mixes", ["SCENARIO", *spread], waits),
+        _table_3(results, names),
+        titled(title_4, ["RESIZABLE", *spread], by_share),
+        titled(title_5, ["SCENARIO", "ALL s", "GOLD s", "PLATINUM s"], by_class),
+    ]
+
+
+def _table_3(results: StudyResults, names: Sequence[str]) -> str:
+    rows = []
+    mixes = next(iter(results.rows.values()))
+    for i, mix in enumerate(mixes[: len(PAPER.table_3["static"])]):
+        values = [(results.values(name, COMPLETION)[i], PAPER.table_3[name][i]) for name in names]
+        rows.append([f"mix {mix.parameters['seed']}", *(f"{a:.1f} ({b:.1f})" for a, b in values)])
+    for i, label in enumerate(("mean", "st. dev.")):
+        cells = [
+            _spreads(results, name, COMPLETION, _spread(PAPER.table_3[name]))[i] for name in names
+        ]
+        rows.append([label, *cells])
+    title = "Table 3: mean completion of each mix, s (mixes are not the paper's)"
+    return titled(title, ["MIX", *(PAPER.names[name] for name in names)], rows)
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float, float, float, float]:
+    """Mean, standard deviation, maximum, minimum and range."""
+    deviation = float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+    low, high = min(values), max(values)
+    return sum(values) / len(values), deviation, high, low, high - low
+
+
+def _spreads(results: StudyResults, case: str, metric: str, paper: Sequence[float]) -> list[str]:
+    """Cells with the spread of a metric over the mixes, and the paper's in brackets."""
+    pairs = zip(_spread(results.values(case, metric)), paper, strict=True)
+    return [f"{ours:.1f} ({theirs:.1f})" for ours, theirs in pairs]
+
+
+def _beside(ours: Interval, theirs: float | None) -> str:
+    if theirs is None:
+        return ""
+    same = ours.half < 1e-9 * abs(ours.mean)  # all mixes are equal but for rounding
+    return f"{f'{ours.mean:g}' if same else shown(ours)} ({theirs:g})"
+
+
+#: One colour per scenario, light to dark in the order of the paper's tables.
+COLOURS = {"Static": "#b9bdc2", "FCFS-PR": "#5f9ea0", "Max-B-PR": "#c98a4b", "PBA-PR": "#4a6fa5"}
+COLOURS |= {f"{name} with priority": COLOURS[name] for name in ("Static", "PBA-PR")}
+HELD = "share of processor time held by jobs"
+
+
+def pictures(results: StudyResults) -> dict[str, bytes]:
+    """Draw the figures whose cases were run, as PNG files by name.
+
+    Some of the paper's figures show seconds while its text gives per cent. Ours show both.
+    """
+    drawn = {"02": _speedup()}
+    figures: dict[str, tuple[str, list[Panel]]] = {}
+    if all(name in results for name in PAPER.names):
+        figures |= _of_scenarios(results)
+    if all(name in results for name in WITH_STATIC.values()):
+        figures |= _of_shares(results)
+    if PRIORITY in results and STATIC_PRIORITY in results:
+        figures |= _of_classes(results)
+    for number, (title, panels) in figures.items():
+        drawn[number] = chart(f"Figure {int(number)}: {title}", 4.2, [panels])
+    return {f"figure-{number}.png": encode(figure, "png") for number, figure in drawn.items()}
+
+
+def _panel(
+    results: StudyResults,
+    labels: Sequence[str],
+    points: Mapping[str, Sequence[tuple[str, str]]],
+    paper: Mapping[str, Sequence[float | None]] | None = None,
+    base: str = "",
+    **style: Any,
+) -> Panel:
+    """Bars of points, a case and a metric each: seconds, or improvements over a base."""
+    words: dict[str, Any] = {"title": "seconds", "unit": "s"}
+    if base:
+        words = {"title": f"improvement over {base} on the same mixes", "unit": "%"}
+    series = {
+        name: [_improvement(results, *at, base) if base else results.interval(*at) for at in own]
+        for name, own in points.items()
+    }
+    style = words | {"colours": COLOURS, "legend": True} | style
+    return partial(bars, labels=labels, series=series, paper=paper, **style)
+
+
+def _of_scenarios(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
+    """Figures 3 to 8."""
+    names, figures = PAPER.names, dict[str, tuple[str, list[Panel]]]()
+    waits = {name: PAPER.table_2[name][0] for name in names}
+    gains = {name: 100 * (1 - wait / waits["static"]) for name, wait in waits.items()}
+    table = PAPER.table_1
+    columns = [{name: table[name][i] for name in names} for i in range(5)]
+    of_all = [
+        ("03", "mean completion", COMPLETION, columns[1], columns[2]),
+        ("04", "mean execution", EXECUTION, columns[3], columns[4]),
+        ("05", "mean queue wait", WAIT, waits, gains),
+    ]
+    for number, title, metric, seconds, improved in of_all:
+        panels = []
+        for cases, values, base in ((tuple(names), seconds, ""), (RESIZED, improved, "static")):
+            labels = [names[case] for case in cases]
+            points = {"ours": [(case, metric) for case in cases]}
+            colours = {"ours": [COLOURS[label] for label in labels]}
+            theirs = {"ours": [values[case] for case in cases]}
+            panels.append(_panel(results, labels, points, theirs, base, colours=colours))
+        figures[number] = (title, panels)
+    used = _panel(
+        results, [*names.values()], {"ours": [(name, UTILIZATION) for name in names]},
+        {"ours": [table[name][0] for name in names]}, title=HELD, unit="%", limits=(70, 100),
+        colours={"ours": [COLOURS[label] for label in names.values()]},
+    )  # fmt: skip
+    figures["06"] = ("utilisation of the system", [used])
+    for number, title, metric, by_size in (
+        ("07", "queue wait by size of job", WAIT, PAPER.wait_by_size),
+        ("08", "execution by size of job", EXECUTION, PAPER.execution_by_size),
+    ):
+        points = {names[n]: [(n, f"{metric} {size}") for size in SIZES] for n in names}
+        resized = {label: own for label, own in points.items() if label != "Static"}
+        theirs = {names[n]: values for n, values in by_size.items()}
+        gained = _panel(results, SIZES, resized, theirs, "static")
+        figures[number] = (title, [_panel(results, SIZES, points), gained])
+    return figures
+
+
+def _of_shares(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
+    """Figures 9 to 11."""
+    labels, cases = [f"{share} %" for share in SHARES], SHARES.values()
+    gains = {"PBA-PR": [(case, COMPLETION) for case in cases]}
+    theirs = {"PBA-PR": [PAPER.completion_by_share[share] for share in SHARES]}
+    used = {"PBA-PR": [(case, UTILIZATION) for case in WITH_STATIC.values()]}
+    sizes = {size: [(case, f"{COMPLETION} {size}") for case in cases] for size in SIZES}
+    small = {"small": [None, None, None, PAPER.small_at_100]}
+    utilization = _panel(
+        results, ["static", *labels], used, {"PBA-PR": [*PAPER.utilization_by_share.values()]},
+        title=HELD, unit="%", limits=(70, 100),
+    )  # fmt: skip
+    return {
+        "09": (
+            "completion by share of resizable jobs, PBA-PR",
+            [_panel(results, labels, gains, theirs, "static")],
+        ),
+        "10": ("utilisation by share of resizable jobs, PBA-PR", [utilization]),
+        "11": (
+            "completion by share of resizable jobs and size, PBA-PR",
+            [_panel(results, labels, sizes, small, "static")],
+        ),
+    }
+
+
+def _of_classes(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
+    """Figures 12 to 14."""
+    base, case = (f"{name} with priority" for name in ("Static", "PBA-PR"))
+    table = {base: PAPER.table_5[STATIC_PRIORITY][1:], case: PAPER.table_5[PRIORITY][1:]}
+    figures = {}
+    for number, title, labels, metrics, seconds, gains in (
+        ("12", "completion by class of user", USERS, [f"{COMPLETION} {user}" for user in USERS],
+         table, [PAPER.by_class[user] for user in USERS]),
+        ("13", "queue wait of gold jobs by size", SIZES, [f"{WAIT} {s} gold" for s in SIZES],
+         {}, PAPER.gold_wait),
+        ("14", "execution of gold jobs by size", SIZES, [f"{EXECUTION} {s} gold" for s in SIZES],
+         {}, PAPER.gold_execution),
+    ):  # fmt: skip
+        points = {
+            base: [(STATIC_PRIORITY, metric) for metric in metrics],
+            case: [(PRIORITY, metric) for metric in metrics],
+        }
+        both = _panel(results, labels, points, seconds)
+        gained = _panel(results, labels, {case: points[case]}, {case: gains}, STATIC_PRIORITY)
+        figures[number] = (title, [both, gained])
+    return figures
+
+
+def _speedup() -> Figure:
+    """Draw figure 2: the speedup model in both readings, which differ by orders of magnitude."""
+    sizes = np.arange(400, 2001, 20)
+
+    def drawn(axes: Axes, reading: str, title: str) -> None:
+        model = Prio(0.75, reading)  # type: ignore[arg-type]
+        axes.plot(sizes, [model.factor(400, int(size)) for size in sizes], color=INK)
+        axes.plot(sizes, sizes / 400, color=INK, lw=0.8, ls=":", label="linear")
+        axes.set_yscale("log" if reading == "printed" else "linear")
+        axes.set_title(title, fontsize=10, color=INK)
+        axes.set_ylabel("speedup")
+        axes.set_xlabel("processors")
+        axes.legend(loc="best", frameon=False)
+
+    titles = {"sweet-spot": "read as (x)^(alpha^(x-1))", "printed": "as printed, x^(alpha (x-1))"}
+    panels = [partial(drawn, reading=each, title=title) for each, title in titles.items()]
+    return chart("Figure 2: speedup from 400 processors on, alpha 0.75", 4.0, [panels])

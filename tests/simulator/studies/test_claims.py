@@ -9,6 +9,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
+import yaml
 
 from simulator.results.statistics import Interval
 from simulator.studies.claims import (
@@ -20,6 +21,7 @@ from simulator.studies.claims import (
     by_coverage,
     by_range,
     by_sign,
+    declared,
     exactly,
     of_part,
     plus_minus,
@@ -108,6 +110,36 @@ def test_records() -> None:
         as_records([Claim("A", SINGLE, verdict="perhaps", id="a")])
     with pytest.raises(ValueError, match="an id of its own"):
         as_records([claim, claim])
+
+
+def test_a_file_declares_claims_for_each_point() -> None:
+    """A grid, or points with the paper's value; ranges, values, and claims that nothing can run."""
+    groups = yaml.safe_load("""
+    - part: table 1
+      each: {queue: [short, long], policy: [easy, fcfs]}
+      claims:
+        - {text: "{policy}, {queue}: shorter waits", ours: [gain, "{policy}"], above: 0,
+           paper: {short: {easy: 3.0, fcfs: 1.0}, long: {easy: 5.0}}, id: "{policy}-{queue}"}
+    - part: section 2
+      each: [{policy: easy, paper: 2.5}]
+      claims:
+        - {text: "{policy} gains {paper:g}", ours: [gain, "{policy}"], equals: paper}
+        - {text: less than 2, ours: [gain, "{policy}"], below: 2}
+        - {text: 1 to 3, ours: [gain, "{policy}"], within: [1, 3]}
+        - {text: cannot be run}
+    """)
+    gains = {"easy": Interval(2.0, 1.0, 3.0, 5), "fcfs": Interval(-2.0, -3.0, -1.0, 5)}
+    claims = declared(groups, {"gain": gains.__getitem__})
+    assert [(c.part, c.text, c.paper, c.verdict, c.id) for c in claims] == [
+        ("table 1", "easy, short: shorter waits", 3.0, "held", "easy-short"),
+        ("table 1", "fcfs, short: shorter waits", 1.0, "opposite", "fcfs-short"),
+        ("table 1", "easy, long: shorter waits", 5.0, "held", "easy-long"),
+        ("table 1", "fcfs, long: shorter waits", None, "opposite", "fcfs-long"),
+        ("section 2", "easy gains 2.5", 2.5, "held", ""),
+        ("section 2", "less than 2", 2.5, "open", ""),
+        ("section 2", "1 to 3", 2.5, "held", ""),
+        ("section 2", "cannot be run", 2.5, "open", ""),
+    ]
 
 
 def test_table() -> None:

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 
 from reshape.errors import ConfigError
 from simulator.studies import prio
-from simulator.studies.prio import Mixes, deviation_ratio, name_of, of
-from simulator.studies.prio import paper as prio_paper
-from simulator.studies.prio_report import report
+from simulator.studies.prio import PAPER, deviation_ratio, name_of, report, results_of
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -77,19 +75,23 @@ def rows() -> list[Row]:
 
 
 def test_the_study_file_runs_all_cases_of_the_paper(rows: list[Row]) -> None:
-    mixes = Mixes(rows)
-    assert mixes.seeds == [1, 2, 3]
-    assert set(mixes.cases) == {
-        *prio_paper.names,
+    results = results_of(rows)
+    assert [row.parameters["seed"] for row in results.rows["static"]] == [1, 2, 3]
+    assert set(results) == {
+        *PAPER.names,
         *(f"pba-pr {share} %" for share in (25, 50, 75)),
         *("static with priority", "pba-pr with priority"),
     }
-    static, pba = (np.array(mixes.values(n, of("mean_completion_s"))) for n in ("static", "pba-pr"))
-    ours = mixes.improvement("pba-pr", of("mean_completion_s"))
-    assert ours.mean == pytest.approx(np.mean(100 * (1 - pba / static)))
-    small = mixes.values("static", of("mean_wait_s", "small"))
-    parts = [mixes.values("static", of("mean_wait_s", "small", user)) for user in prio.USERS]
+    small = results.values("static", "mean_wait_s small")
+    parts = [results.values("static", f"mean_wait_s small {user}") for user in prio.USERS]
     assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum jobs"
+    static, pba = (np.array(results.values(n, "mean_completion_s")) for n in ("static", "pba-pr"))
+    improved = report(rows, None).data["scenarios"]["pba-pr"]["completion_improvement_pct"]
+    assert improved["mean"] == pytest.approx(np.mean(100 * (1 - pba / static)))
+
+
+def test_only_mixes_that_all_cases_have_count(rows: list[Row]) -> None:
+    assert report(rows[1:], None).data["mixes"] == 2
 
 
 def test_prio_differs_from_the_defaults_of_the_product_in_three_choices() -> None:
@@ -108,7 +110,7 @@ def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert f"Table {number}: " in made.text
     assert "140 (141.7)" in made.text, "all mixes are equal; the paper's value is in brackets"
     static = made.data["scenarios"]["static"]
-    assert set(made.data["scenarios"]) == set(prio_paper.names)
+    assert set(made.data["scenarios"]) == set(PAPER.names)
     assert {"mean", "low", "high", "n"} == set(static["mean_completion_s"])
     names = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
     assert {*names.split(), "utilization_pct"} <= set(static)
@@ -161,9 +163,9 @@ def test_pitman_morgan_intervals_have_their_nominal_coverage() -> None:
 
 
 def test_the_tables_of_the_paper_are_consistent() -> None:
-    for name, runs in prio_paper.table_3.items():
+    for name, runs in PAPER.table_3.items():
         tolerance = 3.1 if name == "pba-pr" else 0.2  # table 1 says 572.2, table 3's mean is 575.2
-        assert np.mean(runs) == pytest.approx(prio_paper.table_1[name][1], abs=tolerance)
-    static = prio_paper.table_1["static"][1]
-    for _, completion, gain, _, _ in list(prio_paper.table_1.values())[1:]:
+        assert np.mean(runs) == pytest.approx(PAPER.table_1[name][1], abs=tolerance)
+    static = PAPER.table_1["static"][1]
+    for _, completion, gain, _, _ in list(PAPER.table_1.values())[1:]:
         assert 100 * (1 - completion / static) == pytest.approx(gain, abs=0.5)

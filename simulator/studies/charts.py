@@ -1,0 +1,118 @@
+"""Pictures of studies: a grid of panels, and panels of grouped bars.
+
+A panel is a function that draws into axes. `bars` with its arguments is one
+(`functools.partial(bars, labels=..., series=...)`); a study may have panels of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from scheduler.pictures import INK, new_figure, reduce_frame
+from simulator.results.statistics import Interval
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+Panel: TypeAlias = "Callable[[Axes], Any]"
+#: Colours of series that have none of their own.
+PALETTE = ("#8fb1b3", "#4a6fa5", "#2f3e55")
+
+
+def chart(
+    title: str,
+    height: float,
+    rows: Sequence[Sequence[Panel]],
+    *,
+    sharex: bool = False,
+    sharey: bool | str = False,
+    legend: Any = None,
+) -> Figure:
+    """Draw rows of panels.
+
+    Parameters
+    ----------
+    height : inches.
+    legend : below all panels: entries, or True for those of the first panel.
+    """
+    figure = new_figure(height, title)
+    columns = max(map(len, rows))
+    shared: dict[str, Any] = {"sharex": sharex, "sharey": sharey}
+    grid = figure.subplots(len(rows), columns, squeeze=False, **shared)
+    for line, panels in zip(grid, rows, strict=True):
+        for axes in line[len(panels) :]:
+            axes.set_visible(False)
+        for axes, panel in zip(line, panels, strict=False):
+            panel(axes)
+            reduce_frame(axes)
+    if legend:
+        handles = grid[0, 0].get_legend_handles_labels()[0] if legend is True else legend
+        figure.legend(
+            handles=handles,
+            loc="outside lower center",
+            ncols=min(5, len(handles)),
+            frameon=False,
+        )
+    return figure
+
+
+def bars(
+    axes: Axes,
+    labels: Sequence[str],
+    series: Mapping[str, Sequence[Interval]],
+    paper: Mapping[str, Sequence[float | None]] | None = None,
+    colours: Mapping[str, Any] | None = None,
+    *,
+    title: str = "",
+    unit: str = "",
+    limits: tuple[float, float] | None = None,
+    legend: bool = False,
+    **style: Any,
+) -> None:
+    """Draw groups of bars with their intervals, and the paper's values as diamonds.
+
+    Parameters
+    ----------
+    labels : of the groups.
+    series, paper : name of a series -> a value for each group.
+    colours : of each series, or of each bar of a series; others have those of `PALETTE`.
+    unit, limits : label and range of the axis of values.
+    legend : below the axes, without the name of a single series.
+    style : as of `Axes.bar`.
+    """
+    width, colours = 0.8 / max(1, len(series)), colours or {}
+    for i, (name, values) in enumerate(series.items()):
+        at = [group + (i - (len(series) - 1) / 2) * width for group in range(len(labels))]
+        means = [value.mean for value in values]
+        colour = colours.get(name, PALETTE[i % len(PALETTE)])
+        axes.bar(at, means, 0.92 * width, color=colour, label=name, **style)
+        low_high = [[value.mean - value.low for value in values]]
+        low_high += [[value.high - value.mean for value in values]]
+        axes.errorbar(at, means, low_high, fmt="none", ecolor=INK, lw=1.1)
+        marks = [(x, y) for x, y in zip(at, (paper or {}).get(name, ()), strict=False)]
+        marks = [(x, y) for x, y in marks if y is not None]
+        if marks:
+            label = "paper" if name == next(iter(paper or {})) else None
+            xs, ys = zip(*marks, strict=True)
+            axes.scatter(xs, ys, marker="D", s=34, fc="white", ec=INK, zorder=3, label=label)
+    axes.set_xticks(range(len(labels)), labels)
+    axes.axhline(0, color=INK, lw=0.8)
+    axes.set_title(title, fontsize=10, color=INK)
+    axes.set_ylabel(unit)
+    if limits is not None:
+        axes.set_ylim(*limits)
+    handles, names = axes.get_legend_handles_labels()
+    entries = [
+        (h, n) for h, n in zip(handles, names, strict=True) if len(series) > 1 or n == "paper"
+    ]
+    if legend and entries:
+        axes.legend(
+            *zip(*entries, strict=True),
+            frameon=False,
+            fontsize=9,
+            loc="upper center",
+            bbox_to_anchor=(0.5, -0.07),
+            ncols=len(entries),
+        )
