@@ -1,36 +1,53 @@
-"""A run of the study of several centres: one scenario, one task assignment policy.
+"""The study of several centres, GUIM chapter 8: which centre a job should go to.
 
-For intervals a run keeps sums over batches of jobs. A batch has the jobs that were submitted in one
-week, or in one day if the jobs of a run cover less than eight weeks. The interval of a ratio of
-means follows from the jackknife over batches, which gives the standard error of the logarithm
-(Miller 1974); that of a ratio of percentiles from the bootstrap over batches (Kuensch 1989), in
-which both runs keep the same batches.
+A run is one scenario under one task assignment policy. For intervals it keeps sums over batches of
+jobs. A batch has the jobs that were submitted in one week, or in one day if the jobs of a run cover
+less than eight weeks. The interval of a ratio of means follows from the jackknife over batches,
+which gives the standard error of the logarithm (Miller 1974); that of a ratio of percentiles from
+the bootstrap over batches (Kuensch 1989), in which both runs keep the same batches. Ratios of whole
+runs, such as their costs, are exact.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import lru_cache
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
 from math import exp, log, nan, sqrt
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 import simulator as sim
 from reshape.errors import ReshapeError, nearest
-from scheduler.policies.scenarios import scenario
-from simulator.experiment.tables import Columns
+from scheduler.pictures import encode_all
+from scheduler.policies import scenarios
+from simulator.experiment.tables import Columns, of_rows
 from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
-from simulator.results.statistics import Interval
-from simulator.studies.claims import NOT_RUN, paper
-from simulator.study.study import SEED, trace_path
+from simulator.results.statistics import Interval, mean
+from simulator.studies.charts import chart
+from simulator.studies.claims import (
+    NOT_RUN,
+    Claim,
+    declared,
+    exactly,
+    keyed,
+    paper,
+    reported,
+    titled,
+)
+from simulator.study.study import SEED, Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import merge
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 Floats: TypeAlias = NDArray[np.float64]
+#: (scenario, policy) -> numbers, means over the seeds.
+Numbers: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 PAPER: Final = paper("sites")
 #: Rules of a centre -> its scenario.
 RULES: Final[dict[str, Any]] = {
@@ -98,7 +115,7 @@ def centres(name: str) -> list[CentreDescription]:
     for centre, (factor, rules) in PAPER.scenarios[name].items():
         size, *price = PAPER.centres[centre]
         fields = dict(RULES[rules])
-        own = scenario(fields.pop("name"), fields)
+        own = scenarios.scenario(fields.pop("name"), fields)
         made.append(CentreDescription(centre, size, own, factor, *price))
     return made
 
@@ -282,3 +299,262 @@ def _log_percentile(counts: Floats) -> Floats:
     inside = counts[rows, index]
     share_passed = (wanted - (passed[rows, index] - inside)) / np.maximum(inside, 1.0)
     return np.where(passed[:, -1] > 0, (index + share_passed) / BINS_A_DECADE, np.nan)
+
+
+def judge(results: Numbers) -> list[Claim]:
+    """Judge all claims; those without their runs are open."""
+
+    def run(name: str) -> Mapping[str, Any]:
+        """Numbers by scenario and policy; empty if it was not run."""
+        scenario, policy = name.split()
+        return results.get((scenario, policy), {})
+
+    def of_runs(first: str, second: str, metric: str) -> Interval:
+        one, other = run(first), run(second)
+        return ratio(one, other, metric) if one and other else NOT_RUN
+
+    def by_origin(centre: str, metric: str) -> Interval:
+        """Number of the separate centres over that of Less-WaitTime."""
+        pair = [run("ALL-SJBF origin"), run("ALL-SJBF less-waittime")]
+        if not all(pair) or centre not in pair[0]["by_origin"]:
+            return NOT_RUN
+        separate, together = (each["by_origin"][centre][f"mean_{metric}"] for each in pair)
+        return exactly(separate / together if together else None)
+
+    def within_limit(name: str) -> Interval:
+        found = run(name)
+        return share(found["batches"], "within_limit", "limited") if found else NOT_RUN
+
+    def median(name: str, variable: str, part: str) -> float | None:
+        """Median error of all jobs (part 0), or of a part of them."""
+        errors = (run(name).get("prediction_errors") or {}).get(variable)
+        return errors and [errors["median"], *errors["medians"]][int(part)]
+
+    def errors(first: str, second: str) -> Interval:
+        above, below = (median(*each.rsplit(maxsplit=2)) for each in (first, second))
+        return exactly(None if above is None or not below else above / below)
+
+    measures: dict[str, Callable[..., Interval]] = {
+        "ratio": of_runs,
+        "by_origin": by_origin,
+        "within_limit": within_limit,
+        "errors": errors,
+    }
+    return declared(PAPER.claims, measures)
+
+
+def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> Interval:
+    """Ratio of a metric of two runs, exact for metrics without batches; nan if there is none."""
+    if metric in first["batches"]:
+        return ratio_of_means(first["batches"], second["batches"], metric)
+    name, _, key = metric.partition(".")
+    values = [run[name][key] if key else run[name] for run in (first, second)]
+    if values[0] is None or not values[1]:
+        return NOT_RUN
+    histogram = name.removeprefix("p95_")
+    if histogram in first["batches"]["histograms"]:
+        value = values[0] / values[1]
+        return ratio_of_percentiles(first["batches"], second["batches"], histogram, value)
+    return exactly(values[0] / values[1])
+
+
+#: Numbers of a policy in the data of the report.
+KEYS: Final = (
+    "mean_bounded_slowdown", "sd_bounded_slowdown", "p95_bounded_slowdown", "mean_slowdown",
+    "mean_wait_s", "sd_wait_s", "p95_wait_s", "jobs_by_centre", "cost", "p95_job_cost",
+    "within_cost_limit_pct", "p95_processors", "utilization_pct",
+)  # fmt: skip
+COLUMNS: Final = {
+    "BSLD": "mean_bounded_slowdown",
+    "SD": "sd_bounded_slowdown",
+    "P95": "p95_bounded_slowdown",
+    "WAIT S": "mean_wait_s",
+    "SD ": "sd_wait_s",
+    "P95 ": "p95_wait_s",
+    "COST M": "cost",
+    "P95 COST": "p95_job_cost",
+    "WITHIN %": "within_cost_limit_pct",
+    "P95 CPUS": "p95_processors",
+    "UTIL %": "utilization_pct",
+}
+
+ROW = 2.4  # inches of a centre in the picture
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables, claims, and queues over time as CSV and picture."""
+    numbers = _numbers(rows)
+    parts = [_table(scenario, numbers) for scenario in PAPER.scenarios]
+    parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
+    files = {
+        "queues.csv": _queues_csv(numbers),
+        "prediction-errors.csv": _errors_csv(numbers),
+        **_picture(numbers),
+    }
+    data = {
+        "trace": _trace_data(rows[0]),
+        "scenarios": _by_scenario(numbers, lambda own: {key: own[key] for key in KEYS}),
+        "prediction_errors": _errors(numbers),
+    }
+    title = "Claims (ratios of the first to the second)"
+    return reported(parts, data, judge(numbers), files, title)
+
+
+def _numbers(rows: Sequence[Row]) -> Numbers:
+    """Numbers by scenario and policy; those of several seeds are averaged."""
+    groups: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for row in rows:
+        key = row.parameters["scenario"], row.parameters["policy"]
+        groups.setdefault(key, []).append(dict(row.result))
+    return {key: _averaged(results) for key, results in groups.items()}
+
+
+def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
+    """The first result with means of the plain numbers over all."""
+    averaged = dict(results[0])
+    for name in KEYS:
+        values = [result[name] for result in results]
+        if isinstance(values[0], dict):
+            averaged[name] = {key: mean([v[key] for v in values]) for key in values[0]}
+        elif values[0] is not None:
+            averaged[name] = mean(values)
+    return averaged
+
+
+def _by_scenario(
+    groups: Numbers, pick: Callable[[Mapping[str, Any]], Any]
+) -> dict[str, dict[str, Any]]:
+    """Pick from the numbers of each scenario and policy, where there is something."""
+    data: dict[str, dict[str, Any]] = {}
+    for (scenario, policy), numbers in groups.items():
+        if picked := pick(numbers):
+            data.setdefault(scenario, {})[policy] = picked
+    return data
+
+
+def _errors(groups: Numbers) -> dict[str, dict[str, Any]]:
+    """Errors of predictions by scenario, policy and variable; see `prediction_errors`."""
+    return _by_scenario(groups, lambda numbers: numbers["prediction_errors"])
+
+
+def _trace_data(row: Row) -> dict[str, Any]:
+    """What the merged trace is: files, jobs submitted and jobs simulated."""
+    return {
+        "files": row.parameters["merged"],
+        "days": row.parameters["days"],
+        "submitted": row.result["submitted"],
+        "simulated": row.result["jobs"] + row.result["unstarted"],
+    }
+
+
+def _table(scenario: str, groups: Numbers) -> str:
+    """Numbers of all policies of one scenario."""
+    lines = [
+        [policy, *(_shown(numbers[key], 1e6 if key == "cost" else 1) for key in COLUMNS.values())]
+        for (name, policy), numbers in groups.items()
+        if name == scenario
+    ]
+    return titled(scenario, ["POLICY", *COLUMNS], lines)
+
+
+def _separate_table(groups: Numbers) -> str:
+    """Table 8.1: the separate centres, the paper's numbers in brackets."""
+    lines = []
+    for (centre, scenario), theirs in keyed(PAPER.table_8_1).items():
+        numbers = groups.get((scenario, "origin"), {}).get("by_origin", {}).get(centre)
+        if numbers is not None:
+            names = ("bounded_slowdown", "slowdown", "wait_s")
+            ours = [numbers[f"{part}_{name}"] for name in names for part in ("mean", "sd", "p95")]
+            lines.append([f"{centre} in {scenario}", *_beside(ours, theirs)])
+    head = [f"{part}{name}" for name in ("BSLD", "SLD", "WAIT") for part in ("", "SD ", "P95 ")]
+    return titled("Table 8.1, separate centres, ours (GUIM)", ["CENTRE", *head], lines)
+
+
+def _jobs_table(groups: Numbers) -> str:
+    """Table 8.3: jobs by centre in ALL-SJBF, the paper's numbers in brackets."""
+    lines, centres = [], list[str]()
+    for (scenario, policy), numbers in groups.items():
+        if scenario == "ALL-SJBF":
+            theirs = PAPER.table_8_3.get(policy, {})
+            cells = [
+                f"{jobs:g}" + (f" ({theirs[centre]})" if centre in theirs else "")
+                for centre, jobs in numbers["jobs_by_centre"].items()
+            ]
+            centres = [*numbers["jobs_by_centre"]]
+            lines.append([policy, *cells])
+    title = "Table 8.3, jobs by centre in ALL-SJBF, ours (GUIM)"
+    return titled(title, ["POLICY", *centres], lines)
+
+
+def _errors_table(groups: Numbers) -> str:
+    """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
+    lines, errors = [], _errors(groups)
+    for (scenario, policy, variable), theirs in keyed(PAPER.table_8_5).items():
+        ours = errors.get(scenario, {}).get(policy, {}).get(variable)
+        if ours is not None:
+            values = [ours[key] for key in ("p95", "median", "iqr")]
+            tenths = [_shown(ours["medians"][i]) for i in (0, -1)]
+            lines.append([scenario, policy, variable, *_beside(values, theirs), *tenths])
+    head = ["SCENARIO", "POLICY", "VARIABLE", "P95", "MEDIAN", "IQR", "FIRST TENTH", "LAST TENTH"]
+    title = (
+        "Table 8.5, errors of predictions in percent, ours (GUIM); medians of the first and the"
+        " last tenth of the jobs"
+    )
+    return titled(title, head, lines, 3)
+
+
+def _errors_csv(groups: Numbers) -> bytes:
+    """Medians of the errors over time (figure 8.14), a line for each part of the jobs."""
+    lines = (
+        (scenario, policy, variable, part, f"{median:.6g}")
+        for scenario, policies in _errors(groups).items()
+        for policy, variables in policies.items()
+        for variable, errors in variables.items()
+        for part, median in enumerate(errors["medians"], 1)
+    )
+    return of_rows(("scenario", "policy", "variable", "part", "median_pct"), lines).csv()
+
+
+def _queues_csv(groups: Numbers) -> bytes:
+    """Queued jobs over time: one line for each scenario, policy, centre and time."""
+    lines = (
+        (scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count)
+        for (scenario, policy), numbers in groups.items()
+        for centre, queued in numbers["queues"].items()
+        for i, count in enumerate(queued)
+    )
+    return of_rows(("scenario", "policy", "centre", "time_s", "queued"), lines).csv()
+
+
+def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
+    """Draw queued jobs by centre of a scenario, or of the first one run (figures 8.8, 8.9)."""
+    names = [name for name, _ in numbers]
+    chosen = scenario if scenario in names else names[0]
+    policies = {policy: run["queues"] for (name, policy), run in numbers.items() if name == chosen}
+    centres = [*next(iter(policies.values()))]
+
+    def queues(axes: Axes, centre: str) -> None:
+        for policy, queued in policies.items():
+            days = [i * QUEUE_EVERY_S / DAY_S for i in range(len(queued[centre]))]
+            axes.plot(days, queued[centre], linewidth=0.9, label=policy)
+        axes.set_ylabel(centre)
+        axes.set_yscale("symlog", linthresh=10)
+        axes.set_ylim(bottom=0)
+        if centre == centres[-1]:
+            axes.set_xlabel("days")
+
+    panels = [[partial(queues, centre=centre)] for centre in centres]
+    height = 0.8 + ROW * len(centres)
+    figure = chart(f"Queued jobs, {chosen}", height, panels, sharex=True, legend=True)
+    return encode_all({"queues": figure})
+
+
+def _shown(value: float | None, unit: float = 1) -> str:
+    if value is None:
+        return "-"
+    return f"{value / unit:.3g}" if abs(value / unit) < 1000 else f"{value / unit:.0f}"
+
+
+def _beside(values: Sequence[float | None], paper: Sequence[float]) -> list[str]:
+    """Cells with our numbers, and the paper's in brackets."""
+    return [f"{_shown(ours)} ({theirs:g})" for ours, theirs in zip(values, paper, strict=True)]

@@ -10,8 +10,7 @@ from claim_records import check_claims
 
 from reshape.errors import ReshapeError
 from simulator.results.statistics import Interval
-from simulator.studies.sites import run, share
-from simulator.studies.sites_report import KEYS, judge, ratio, report
+from simulator.studies.sites import KEYS, judge, ratio, report, run, share
 from simulator.study.study import SHIPPED, Row, read_study
 
 pytestmark = pytest.mark.studies
