@@ -116,3 +116,19 @@ def bars(
             bbox_to_anchor=(0.5, -0.07),
             ncols=len(entries),
         )
+
+
+def log_ticks(axes: Axes, *names: str) -> None:
+    """Make axes ("x", "y") logarithmic with plain numbers, below a decade at minor ticks too.
+
+    Call it when everything is drawn.
+    """
+    from matplotlib.ticker import FuncFormatter, NullFormatter  # late: matplotlib is slow to load
+
+    for name in names:
+        axis = axes.xaxis if name == "x" else axes.yaxis
+        (axes.set_xscale if name == "x" else axes.set_yscale)("log")
+        low, high = axis.get_view_interval()
+        plain = FuncFormatter(lambda value, _: f"{value:g}")
+        axis.set_major_formatter(plain)
+        axis.set_minor_formatter(plain if high < 20 * low else NullFormatter())

@@ -1,26 +1,41 @@
-"""Runs of GUIM, chapter 5, and their results by workload, policy and kind of errors.
+"""The study of prediction errors, GUIM chapter 5, and its results by workload, policy and errors.
 
-F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 5.5 and 5.6. A run
-is a trace whose predictions have errors of one kind. No job is killed at its request: a missed
-prediction is extended (5.3).
+F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures", 5.5 to 5.8. A run is
+a trace whose predictions have errors of one kind. No job is killed at its request: a missed
+prediction is extended (5.3). The report has figures 5.1 to 5.9 as tables and pictures, and the
+claims of `papers/fmodels.yaml`. A ratio for several combinations of workload and policy is their
+geometric mean with an interval over the combinations; for one it is over the seeds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from math import exp, log, nan
-from typing import Any, Final, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
 
 import simulator as sim
 from reshape.errors import ConfigError
+from scheduler.pictures import INK, encode_all
 from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
 from simulator.results.statistics import Interval, mean, mean_interval
-from simulator.studies.claims import Key, StudyResults, paper, plain
-from simulator.study.study import Parameters, Row, trace_path
+from simulator.studies.charts import chart, log_ticks
+from simulator.studies.claims import (
+    NOT_RUN,
+    Claim,
+    StudyResults,
+    declared,
+    paper,
+    plain,
+    plus_minus,
+    reported,
+    titled,
+)
+from simulator.study.study import Parameters, Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
@@ -31,6 +46,10 @@ from simulator.workload_models.fake_predictions import (
     GivenEstimates,
     job_bounds,
 )
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: EASY in the order of arrival; with backfilling of the shortest prediction first (SJBF); and with
 #: the queue in the order of expansion factor and wait (LXWF, Chiang et al. 2002).
@@ -196,7 +215,7 @@ class ErrorResults:
         """Kind of errors of a category, with narrow deviations if both were run."""
         return next((kind for kind in (category, category + WIDE) if kind in self.series), None)
 
-    def xs(self, series: str) -> list[float]:
+    def xs(self, series: str | None) -> list[float]:
         """Errors or percentages of a kind, ascending."""
         return sorted({at for _, of, at in self._results if of == series})
 
@@ -204,25 +223,15 @@ class ErrorResults:
         """A metric at a point, in the order of the seeds; empty if it was not run."""
         return self._results.values((cell, series, at), metric)
 
-    def mean(self, cell: Cell, series: str | None, at: float) -> float:
-        """Mean over the seeds of the P95 at a point; nan if it was not run."""
-        return mean(self.values(cell, series, at))
+    def curve(self, cell: Cell, series: str | None) -> tuple[list[float], list[float]]:
+        """Errors or percentages that were run, and the mean over the seeds of the P95 at each."""
+        values = {x: self.values(cell, series, x) for x in self.xs(series)}
+        return [x for x in values if values[x]], [mean(each) for each in values.values() if each]
 
     def ratios(self, cell: Cell, category: str, at: float, reference: float = 5) -> list[float]:
         """P95 at one error over that at another, by seed."""
         series = self.of(category)
         return quotients(self.values(cell, series, at), self.values(cell, series, reference))
-
-    def growth(
-        self, category: str, at: float, reference: float = 5, cells: Iterable[Cell] | None = None
-    ) -> Interval:
-        """Geometric mean of the ratios of `ratios`, with its interval.
-
-        The interval is over the cells, each the mean over its seeds; of one cell it is over the
-        seeds.
-        """
-        chosen = self.cells if cells is None else list(cells)
-        return geometric(self.ratios(cell, category, at, reference) for cell in chosen)
 
     def data(self) -> Iterator[dict[str, Any]]:
         """All points with means over the seeds, for JSON."""
@@ -235,7 +244,7 @@ class ErrorResults:
             yield point | {name: at} | {m: plain(interval) for m, interval in intervals.items()}
 
 
-def _key(parameters: Parameters) -> Key:
+def _key(parameters: Parameters) -> tuple[Cell, str, float]:
     """Cell, kind of errors, and error or percentage."""
     category = parameters["category"]
     at = parameters["percentage" if category in QUALITATIVE else "error"]
@@ -258,3 +267,215 @@ def geometric(groups: Iterable[Sequence[float]]) -> Interval:
         return Interval(nan, nan, nan, 0)
     logarithms = mean_interval(logs[0] if len(logs) == 1 else [mean(group) for group in logs])
     return Interval(exp(logarithms.mean), exp(logarithms.low), exp(logarithms.high), logarithms.n)
+
+
+def claims(results: ErrorResults) -> list[Claim]:
+    """All claims; those whose points were not run are open."""
+
+    def cells(which: str) -> list[Cell]:
+        """Return those of "all", a workload, "not" a workload, or a workload and a policy."""
+        if which == "all":
+            return results.cells
+        if which.startswith("not "):
+            return [cell for cell in results.cells if cell.workload != which[4:]]
+        names = which.split(" or ")
+        return [
+            c for c in results.cells if c.workload in names or f"{c.workload} {c.policy}" in names
+        ]
+
+    def growth(category: str, at: float, reference: float = 5, which: str = "all") -> Interval:
+        return geometric(results.ratios(c, category, at, reference) for c in cells(which))
+
+    def extreme(pick: Any, category: str, *at: str) -> Interval:
+        """Ratio to 5 % of the combination in which it is least or largest, over its seeds."""
+        ratios = [
+            by_seed
+            for x in map(float, at or results.xs(results.of(category)))
+            for cell in results.cells
+            if (by_seed := results.ratios(cell, category, x))
+        ]
+        means = (geometric([by_seed]) for by_seed in ratios)
+        found: Interval = pick(means, key=lambda interval: interval.mean, default=NOT_RUN)
+        return found
+
+    def quotient(above: str, at: float, reference: float, below: str, at_below: float) -> Interval:
+        """Growth with one category over growth from 5 % on with another."""
+        return geometric(
+            quotients(results.ratios(c, above, at, reference), results.ratios(c, below, at_below))
+            for c in results.cells
+        )
+
+    def over_cells(measure: Callable[[list[float], list[float]], float], category: str) -> Interval:
+        curves = [results.curve(cell, results.of(category)) for cell in results.cells]
+        return mean_interval([value for c in curves if (value := measure(*c)) == value])
+
+    measures: dict[str, Callable[..., Interval]] = {
+        "growth": growth,
+        "least": partial(extreme, min),
+        "largest": partial(extreme, max),
+        "quotient": quotient,
+        "rank_correlation": partial(over_cells, _spearman),
+        "exponential_advantage": partial(over_cells, _exponential_advantage),
+        "over_others": partial(_over_others, results),
+        "short_jobs": partial(_short_jobs, results),
+        "similarity": partial(_similarity, results),
+    }
+    return declared(PAPER.claims, measures)
+
+
+def _over_others(results: ErrorResults, workload: str, category: str) -> Interval:
+    """P95 of a workload over the highest of the others, by policy and error."""
+    series, cells = results.of(category), results.cells
+    ratios = []
+    for cell in [cell for cell in cells if cell.workload == workload]:
+        others = [c for c in cells if c.policy == cell.policy and c.workload != workload]
+        for at in results.xs(series) if others else ():
+            own = results.values(cell, series, at)
+            highest = map(max, zip(*(results.values(c, series, at) for c in others), strict=False))
+            ratios.append(quotients(own, list(highest)))
+    return geometric(ratios)
+
+
+def _short_jobs(results: ErrorResults, which: str) -> Interval:
+    """Mean, least and largest share of short jobs of a workload, or of all but one."""
+    name = which.removeprefix("not ")
+    shares = [s for w, s in results.short_jobs_pct.items() if (w == name) == (which == name)]
+    return Interval(mean(shares), min(shares, default=nan), max(shares, default=nan), 1)
+
+
+def _similarity(results: ErrorResults) -> Interval:
+    """Rank correlation of the P95 under a policy and under EASY, over all kinds of errors."""
+    correlations = []
+    for workload in results.workloads:
+        for policy in ("SJBF", "LXWF"):
+            pairs = [
+                (a, b)
+                for series in results.series
+                for x in results.xs(series)
+                if (a := mean(results.values(Cell(workload, "EASY"), series, x))) == a
+                and (b := mean(results.values(Cell(workload, policy), series, x))) == b
+            ]
+            correlations.append(_spearman([a for a, _ in pairs], [b for _, b in pairs]))
+    return mean_interval([each for each in correlations if each == each])
+
+
+def _exponential_advantage(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """How much nearer a line through the logarithms is; nan for fewer than three points."""
+    if len(xs) < 3 or len(set(ys)) < 2:
+        return nan
+    logs = [log(y) for y in ys]
+    return float(np.corrcoef(xs, logs)[0, 1] ** 2 - np.corrcoef(xs, ys)[0, 1] ** 2)
+
+
+def _spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
+    """Spearman's rank correlation; nan for fewer than three points or a constant."""
+    if len(xs) < 3 or len(set(xs)) < 2 or len(set(ys)) < 2:
+        return nan
+    from scipy.stats import spearmanr  # late: it makes commands slow to start
+
+    return float(spearmanr(xs, ys).statistic)
+
+
+COLOURS: Final = ("#1f6fb2", "#d98c2b", "#3f8f5b", "#8d6a9f")
+#: Number of a figure -> workload (None: all) and categories.
+FIGURES: Final[dict[str, tuple[str | None, tuple[str, ...]]]] = {
+    "5.1": (None, ("pure-equal",)),
+    "5.2": ("SDSC-Par-96", ("equal", "large", "short")),
+    "5.3": ("CTC", ("equal", "large", "short")),
+    "5.4": ("KTH", ("equal", "large", "short")),
+    "5.5": ("LANL", ("equal", "large", "short")),
+    "5.6": ("CTC", QUALITATIVE),
+    "5.7": ("LANL", QUALITATIVE),
+    "5.8": ("KTH", QUALITATIVE),
+    "5.9": ("SDSC-Par-96", QUALITATIVE),
+}
+
+
+def report(rows: Sequence[Row], out: Path | None) -> Report:
+    """Tables and pictures of the figures, of the other categories, and the claims."""
+    results = ErrorResults(rows)
+    shown = {name for _, names in FIGURES.values() for name in names}
+    categories = dict.fromkeys(kind.removesuffix(WIDE) for kind in results.series)
+    others = tuple(category for category in categories if category not in shown)
+    unknown = [w for w in results.workloads if all(w != of for of, _ in FIGURES.values())]
+    tables = [
+        *((f"Figure {number}, {of or 'all workloads'}", of, own)
+          for number, (of, own) in FIGURES.items()),
+        ("Other categories, which the thesis does not show", None, others),
+        *((f"Workload {w}", w, tuple(sorted(shown))) for w in unknown),
+    ]  # fmt: skip
+    title = "95th percentile of the bounded slowdown, by error or share of converted jobs (%)"
+    parts = [title, *(lines(results, *table) for table in tables)]
+    data = {"seeds": results.seeds, "points": [*results.data()]}
+    return reported(parts, data, claims(results), {} if out is None else pictures(results))
+
+
+def lines(
+    results: ErrorResults, title: str, workload: str | None, categories: Sequence[str]
+) -> str:
+    """Table of a figure: a line for each combination and kind of errors; "" if none was run."""
+    kinds = [
+        kind for name in categories for kind in results.series if kind.removesuffix(WIDE) == name
+    ]
+    xs = sorted({x for kind in kinds for x in results.xs(kind)})
+    rows = [
+        [*cell, kind, *(plus_minus(mean_interval(v)) if v else "" for v in values)]
+        for kind in kinds
+        for cell in results.cells
+        if workload in (None, cell.workload)
+        for values in [[results.values(cell, kind, x) for x in xs]]
+    ]
+    headings = ["WORKLOAD", "POLICY", "CATEGORY", *(f"{x:g}" for x in xs)]
+    return titled(title, headings, rows, 3)
+
+
+def pictures(results: ErrorResults) -> dict[str, bytes]:
+    """Draw the figures for which there are runs, as PNG and SVG."""
+    drawn = {number: _figure(results, number, *shown) for number, shown in FIGURES.items()}
+    return encode_all({f"figure{n}": figure for n, figure in drawn.items() if figure is not None})
+
+
+def _figure(
+    results: ErrorResults, number: str, workload: str | None, categories: Sequence[str]
+) -> Figure | None:
+    """Draw a panel for each policy; None if nothing was run.
+
+    Parameters
+    ----------
+    workload : None: all, a line for each.
+    categories : a line for each.
+    """
+    lines = {  # name of a line -> workload and category
+        (of if workload is None else category): (of, category)
+        for category in categories
+        for of in results.workloads
+        if workload in (None, of) and results.of(category) is not None
+    }
+    policies = [p for p in POLICIES if any(cell.policy == p for cell in results.cells)]
+    if not lines:
+        return None
+
+    def panel(axes: Axes, policy: str) -> None:
+        for colour, (name, (of, category)) in zip(COLOURS, lines.items(), strict=False):
+            _line(axes, results, Cell(of, policy), category, name, colour)
+        axes.set_title(policy, fontsize=11, color=INK)
+        qualitative = categories[0] in QUALITATIVE
+        axes.set_xlabel("converted jobs, %" if qualitative else "error, %")
+        log_ticks(axes, *("y" if qualitative else "xy"))
+        if policy == policies[0]:
+            axes.set_ylabel("bounded slowdown, P95")
+            axes.legend(loc="best", frameon=False, fontsize=9)
+
+    title = f"P95 of the bounded slowdown, {workload or 'all jobs with errors'} (figure {number})"
+    return chart(title, 4.2, [[partial(panel, policy=policy) for policy in policies]], sharey=True)
+
+
+def _line(
+    axes: Axes, results: ErrorResults, cell: Cell, category: str, name: str, colour: str
+) -> None:
+    """Draw the means over the seeds, and the range of the seeds."""
+    xs, means = results.curve(cell, results.of(category))
+    values = [results.values(cell, results.of(category), x) for x in xs]
+    axes.plot(xs, means, color=colour, marker="o", markersize=4, label=name)
+    lowest, largest = ([pick(each) for each in values] for pick in (min, max))
+    axes.fill_between(xs, lowest, largest, color=colour, alpha=0.2, linewidth=0)

@@ -10,9 +10,8 @@ from claim_records import check_claims
 from paths import SMALL_TRACE
 
 from reshape.errors import ConfigError
-from simulator.studies import fmodels, fmodels_report
-from simulator.studies.fmodels import ErrorResults
-from simulator.studies.fmodels_report import claims
+from simulator.studies import fmodels
+from simulator.studies.fmodels import ErrorResults, claims
 from simulator.study.study import Row, read_study, shipped_studies
 
 pytestmark = pytest.mark.studies
@@ -78,7 +77,7 @@ def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:
 
 
 def test_report(rows: list[Row], tmp_path: Path) -> None:
-    report = fmodels_report.report(rows, tmp_path)
+    report = fmodels.report(rows, tmp_path)
     assert f"Workload {SMALL_TRACE.name}" in report.text
     check_claims(report.data)
     verdicts = {claim["id"]: claim["verdict"] for claim in report.data["claims"]}
@@ -89,7 +88,7 @@ def test_report(rows: list[Row], tmp_path: Path) -> None:
     ctc = [
         Row(row.parameters | {"trace": "CTC-SP2-1996-3.1-cln.swf.gz"}, row.result) for row in rows
     ]
-    assert {"figure5.3.png", "figure5.6.svg"} <= {*fmodels_report.report(ctc, tmp_path).files}
+    assert {"figure5.3.png", "figure5.6.svg"} <= {*fmodels.report(ctc, tmp_path).files}
 
 
 def test_verdicts_on_made_up_results() -> None:
