@@ -135,6 +135,7 @@ def _declared(
     below: float | None = None,
     within: tuple[float, float] = (-inf, inf),
     equals: float | str | None = None,
+    where: str = "",
     id: str = "",
 ) -> Claim:
     """Judge a claim at a point.
@@ -158,7 +159,7 @@ def _declared(
         low = within[0] if above is None else nextafter(above, inf)
         high = within[1] if below is None else nextafter(below, -inf)
         verdict = by_range(found, low, high)
-    return Claim(_filled(text, words), found, paper, verdict, part, id=_filled(id, words))
+    return Claim(_filled(text, words), found, paper, verdict, part, where, id=_filled(id, words))
 
 
 def _filled(value: Any, words: Mapping[str, Any]) -> Any:

@@ -9,23 +9,26 @@ by intervals of the gains over the seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 import numpy as np
 
 import simulator as sim
+from scheduler.pictures import encode_all
 from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.studies.charts import bars, chart
 from simulator.studies.claims import (
     NOT_RUN,
     Claim,
     StudyResults,
-    by_range,
-    by_sign,
+    declared,
     markdown,
     mean_difference,
+    paper,
     plus_minus,
     reported,
 )
@@ -41,6 +44,10 @@ from simulator.workload_models.drawn import (
     requirements,
 )
 from simulator.workload_models.generate import Feitelson96
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 #: KRES 3: EASY with First-Fit, BL and BB, and conservative backfilling; BB0 is BB without the
 #: fullness modifier of section 2.2.
@@ -118,142 +125,6 @@ def workload(seed: int, jobs: int, capacity: int, k: int, law: Law) -> tuple[Dra
     return with_needs, poisson(jobs, arrivals_rng)
 
 
-AVERAGE, WEIGHTED = "response_s", "weighted_response_s"
-FIGURE_2 = "KRES figure 2"
-#: Claims that a gain lies in a range, per cent; "up to 50 %" is read as a maximum of 40 to 60 %.
-RANGES = {
-    "average": (10, 50),
-    "weighted": (10, 30),
-    "most": (40, 60),
-    "most-weighted": (30, 50),
-}
-
-#: Selects points of the grid: axis -> value.
-Points: TypeAlias = Mapping[str, Any]
-EVERYWHERE: Points = {}
-
-
-def gain_pct(row: Row, algorithm: str, metric: str) -> float:
-    """How much shorter than under First-Fit a response is, per cent."""
-    return 100.0 * (1.0 - float(row.result[algorithm][metric]) / float(row.result["FF"][metric]))
-
-
-class KresGains:
-    """Gains over First-Fit, 1 - other / First-Fit, in per cent, from runs of the same seeds.
-
-    Parameters
-    ----------
-    names : algorithm of the paper -> name of its results.
-    """
-
-    def __init__(self, names: Mapping[str, str], rows: Sequence[Row]) -> None:
-        self._names = names
-        self._by_seed: dict[int, list[Row]] = {}
-        for row in rows:
-            self._by_seed.setdefault(row.parameters[SEED], []).append(row)
-        self.ks = sorted({row.parameters["k"] for row in rows})
-        self.queues = sorted({row.parameters["queue"] for row in rows})
-
-    def of_seeds(
-        self, name: str, metric: str, points: Points, over: Callable[[list[float]], float]
-    ) -> list[float]:
-        """For each seed the mean (or maximum) gain of an algorithm over points."""
-        own = self._names[name]
-        return [
-            over(
-                [
-                    gain_pct(row, own, metric)
-                    for row in rows
-                    if all(row.parameters[axis] == value for axis, value in points.items())
-                ]
-            )
-            for rows in self._by_seed.values()
-        ]
-
-    def gain(
-        self,
-        name: str,
-        metric: str = AVERAGE,
-        points: Points = EVERYWHERE,
-        over: Callable[[list[float]], float] = mean,
-    ) -> Interval:
-        """Mean over the seeds."""
-        return mean_interval(self.of_seeds(name, metric, points, over))
-
-    def apart(self, name: str, more: Points, less: Points) -> Interval:
-        """Gain at some points minus that at others, from the same seeds; nan if they are equal."""
-        first, last = (self.of_seeds(name, AVERAGE, points, mean) for points in (more, less))
-        return NOT_RUN if first == last else mean_difference(first, last)
-
-
-def judge(gains: KresGains) -> list[Claim]:
-    """Judge the claims of KRES 3.3 and 4."""
-    return [*judge_balanced(gains), *_judge_lowest(gains)]
-
-
-def judge_balanced(gains: KresGains, name: str = "BB") -> Iterator[Claim]:
-    """Claims about BB.
-
-    Parameters
-    ----------
-    name : what texts and ids call it.
-    """
-    key = name.lower()
-    few, many = {"queue": gains.queues[0]}, {"queue": gains.queues[-1]}
-    laws = {"law": "uniform"}, {"law": "exponential"}
-    average, weighted = gains.gain("BB"), gains.gain("BB", WEIGHTED)
-    yield _range(average, "3.3.4", f"{key}-average", f"{name} gains 10 to 50 %")
-    yield _range(weighted, "3.3.4", f"{key}-weighted", f"{name} gains 10 to 30 % weighted")
-    most, most_weighted = (gains.gain("BB", m, over=max) for m in (AVERAGE, WEIGHTED))
-    yield _range(most, "3.3", f"{key}-most", f"{name} gains up to 50 %", "50")
-    yield _range(
-        most_weighted, "4", f"{key}-most-weighted", f"{name} gains up to 40 % weighted", "40"
-    )
-    least = gains.gain("BB", over=min)
-    yield _sign(
-        least, "3.3", f"{key}-everywhere", f"{name} is better than FF everywhere (least gain)"
-    )
-    hard = gains.gain("BB", points={"k": gains.ks[-1]})
-    yield _sign(hard, "3.3.1", f"{key}-large-k", f"{name} gains at the largest K")
-    text = f"{name} gains more for uniform requirements (points)"
-    yield _sign(gains.apart("BB", *laws), "3.3.2", f"{key}-uniform", text, "10")
-    text = f"{name} gains more as the load grows (points)"
-    yield _sign(gains.apart("BB", many, few), "3.3.3", f"{key}-load", text)
-    text = f"{name} gains more in average than weighted (points)"
-    by_seed = (gains.of_seeds("BB", metric, EVERYWHERE, mean) for metric in (AVERAGE, WEIGHTED))
-    yield _sign(mean_difference(*by_seed), "3.3.4", f"{key}-small-jobs", text)
-
-
-def _judge_lowest(gains: KresGains) -> Iterator[Claim]:
-    """Claims about BL and CONS."""
-    few, many = {"queue": gains.queues[0]}, {"queue": gains.queues[-1]}
-    low_k, high_k = {"k": gains.ks[0]}, {"k": gains.ks[-1]}
-    yield _sign(_minus(gains.gain("BL")), "3.3", "bl-worse", "BL is worse than FF (loss)")
-    text = "BL gains less as K grows (points)"
-    yield _sign(gains.apart("BL", low_k, high_k), "3.3.1", "bl-k", text)
-    text = "BL gains less as the load grows (points)"
-    yield _sign(gains.apart("BL", few, many), "3.3.3", "bl-load", text)
-    hard = _minus(gains.gain("BL", points=high_k | many))
-    yield _sign(hard, "3.3.3", "bl-hard", "BL loses at the largest K and load")
-    yield _sign(_minus(gains.gain("CONS")), "3.3", "cons", "CONS is much worse than FF (loss)")
-
-
-def _range(ours: Interval, where: str, name: str, text: str, paper: str = "") -> Claim:
-    what = name.partition("-")[2]
-    low, high = RANGES[what]
-    part = "KRES figure 3" if what.endswith("weighted") else FIGURE_2
-    verdict = by_range(ours, low, high)
-    return Claim(text, ours, paper or f"{low} to {high}", verdict, part, where, id=name)
-
-
-def _sign(ours: Interval, where: str, name: str, text: str, paper: str | None = None) -> Claim:
-    return Claim(text, ours, paper, by_sign(ours), FIGURE_2, where, id=name)
-
-
-def _minus(gain: Interval) -> Interval:
-    return Interval(-gain.mean, -gain.high, -gain.low, gain.n)
-
-
 COMPARED = ("BL", "BB", "BB0", "CONS")
 METRICS = {
     "response_s": "average response time",
@@ -261,7 +132,7 @@ METRICS = {
 }
 TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
-
+COLOURS = dict(zip(COMPARED, ("#c98a1b", "#2a6fb0", "#7fb2dd", "#a23b3b"), strict=True))
 
 #: Metric, law, K, queue and algorithm of a point of a figure -> gain over First-Fit, per cent.
 Gains: TypeAlias = Mapping[tuple[str, str, int, int, str], Interval]
@@ -271,13 +142,19 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of the gains, and the verdicts on the paper's claims."""
     points = gains(rows)
     tables = [_table(points, metric) for metric in METRICS]
-    files = {} if out is None else _pictures(points)
+    figures = () if out is None else METRICS
+    files = encode_all({f"figure{FIGURES[each]}": _picture(points, each) for each in figures})
     names = ("metric", "law", "k", "queue", "algorithm")
     data = [
         dict(zip(names, key, strict=True)) | {"gain": msgspec.to_builtins(gain)}
         for key, gain in points.items()
     ]
     return reported(tables, {"points": data}, judged(rows), files)
+
+
+def gain_pct(row: Row, algorithm: str, metric: str) -> float:
+    """How much shorter than under First-Fit a response is, per cent."""
+    return 100.0 * (1.0 - float(row.result[algorithm][metric]) / float(row.result["FF"][metric]))
 
 
 def gains(rows: Sequence[Row]) -> Gains:
@@ -296,9 +173,49 @@ def gains(rows: Sequence[Row]) -> Gains:
 
 def judged(rows: Sequence[Row]) -> list[Claim]:
     """Judge the claims, those about BB also for BB0, which leaves the fullness modifier out."""
-    names = {name: name for name in COMPARED}
-    bb0 = KresGains(names | {"BB": "BB0"}, rows)
-    return [*judge(KresGains(names, rows)), *judge_balanced(bb0, "BB0")]
+    seeds = StudyResults(rows, lambda parameters: (parameters[SEED],)).rows.values()
+    values = {axis: sorted({row.parameters[axis] for row in rows}) for axis in ("k", "queue")}
+
+    def of_seeds(
+        name: str, metric: str, at: str = "", over: Callable[[list[float]], float] = mean
+    ) -> list[float]:
+        """For each seed the mean (or another function) of the gains at some points."""
+        limits, words = {"most": -1, "least": 0}, at.split()
+        points = {
+            axis: values[axis][limits[value]] if value in limits else value
+            for axis, value in zip(words[::2], words[1::2], strict=True)
+        }
+        metric = {"average": "response_s", "weighted": "weighted_response_s"}[metric]
+        return [
+            over(
+                [
+                    gain_pct(row, name, metric)
+                    for row in group
+                    if all(row.parameters[axis] == value for axis, value in points.items())
+                ]
+            )
+            for group in seeds
+        ]
+
+    def loss(name: str, metric: str, at: str = "") -> Interval:
+        gain = mean_interval(of_seeds(name, metric, at))
+        return Interval(-gain.mean, -gain.high, -gain.low, gain.n)
+
+    def apart(name: str, more: str, less: str) -> Interval:
+        first, last = (of_seeds(name, "average", at) for at in (more, less))
+        return NOT_RUN if first == last else mean_difference(first, last)
+
+    measures: dict[str, Callable[..., Interval]] = {
+        "gain": lambda *where: mean_interval(of_seeds(*where)),
+        "most": lambda name, metric: mean_interval(of_seeds(name, metric, over=max)),
+        "least": lambda name, metric: mean_interval(of_seeds(name, metric, over=min)),
+        "loss": loss,
+        "apart": apart,
+        "average_over_weighted": lambda name: mean_difference(
+            of_seeds(name, "average"), of_seeds(name, "weighted")
+        ),
+    }
+    return declared(paper("kres").claims, measures)
 
 
 def _table(points: Gains, metric: str) -> str:
@@ -310,51 +227,29 @@ def _table(points: Gains, metric: str) -> str:
     return f"{title}\n\n{markdown(['requirements', 'K', 'queue', *COMPARED], rows)}"
 
 
-def _pictures(points: Gains) -> dict[str, bytes]:
-    """Figures 2 and 3, as PNG and SVG."""
-    from scheduler.pictures import encode_all  # imported here: matplotlib is slow to load
-
-    return encode_all({f"figure{FIGURES[metric]}": _picture(points, metric) for metric in METRICS})
-
-
-def _picture(points: Gains, metric: str) -> Any:
-    from scheduler.pictures import INK, new_figure, reduce_frame
-
-    laws = list(dict.fromkeys(key[1] for key in points))
-    ks = list(dict.fromkeys(key[2] for key in points))
+def _picture(points: Gains, metric: str) -> Figure:
+    """Draw a figure: a row for each law, a column for each K, a group of bars for each queue."""
+    laws, ks = (
+        list(dict.fromkeys(key[1] for key in points)),
+        list(dict.fromkeys(key[2] for key in points)),
+    )
     queues = sorted({key[3] for key in points})
-    title = f"Gain over FF-EASY: {METRICS[metric]} (KRES figure {FIGURES[metric]})"
-    figure = new_figure(1.0 + 2.7 * len(laws), title)
-    grid = figure.subplots(len(laws), len(ks), sharex=True, sharey=True, squeeze=False)
-    colours = dict(zip(COMPARED, ("#c98a1b", "#2a6fb0", "#7fb2dd", "#a23b3b"), strict=True))
     lowest = min(gain.mean for (of, *_), gain in points.items() if of == metric)
     ticks = [tick for tick in TICKS if tick >= 1.5 * lowest or tick >= -50]
-    for axes_row, law in zip(grid, laws, strict=True):
-        for axes, k in zip(axes_row, ks, strict=True):
-            for i, name in enumerate(COMPARED):
-                keys = {queue: (metric, law, k, queue, name) for queue in queues}
-                line = {queue: points[key] for queue, key in keys.items() if key in points}
-                positions = [queues.index(q) + 0.2 * (i - 1.5) for q in line]
-                axes.bar(
-                    positions,
-                    [gain.mean for gain in line.values()],
-                    0.18,
-                    yerr=[gain.half for gain in line.values()],
-                    color=colours[name],
-                    error_kw={"ecolor": INK, "elinewidth": 0.8, "capsize": 2},
-                    label=name,
-                )
-            axes.axhline(0, color=INK, linewidth=0.8)
-            axes.set_title(f"K = {k}, {law}", fontsize=10)
-            axes.set_xticks(range(len(queues)), [str(queue) for queue in queues])
-            axes.set_yscale("symlog", linthresh=50)
-            axes.set_yticks(ticks, [str(tick) for tick in ticks])
-            axes.minorticks_off()
-            reduce_frame(axes)
-    for axes in grid[-1]:
-        axes.set_xlabel("mean ready queue of FF-EASY")
-    for axes_row in grid:
-        axes_row[0].set_ylabel("gain, %")
-    handles, labels = grid[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(COMPARED), frameon=False)
-    return figure
+
+    def panel(axes: Axes, law: str, k: int) -> None:
+        series = {
+            name: [points.get((metric, law, k, queue, name), NOT_RUN) for queue in queues]
+            for name in COMPARED
+        }
+        unit = "gain, %" if k == ks[0] else ""
+        bars(axes, [*map(str, queues)], series, None, COLOURS, title=f"K = {k}, {law}", unit=unit)
+        axes.set_yscale("symlog", linthresh=50)
+        axes.set_yticks(ticks, [*map(str, ticks)])
+        axes.minorticks_off()
+        if law == laws[-1]:
+            axes.set_xlabel("mean ready queue of FF-EASY")
+
+    title = f"Gain over FF-EASY: {METRICS[metric]} (KRES figure {FIGURES[metric]})"
+    panels = [[partial(panel, law=law, k=k) for k in ks] for law in laws]
+    return chart(title, 1.0 + 2.7 * len(laws), panels, sharex=True, sharey=True, legend=True)
