@@ -7,6 +7,7 @@ A panel is a function that draws into axes. `bars` with its arguments is one
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import isnan
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from scheduler.pictures import INK, new_figure, reduce_frame
@@ -69,7 +70,8 @@ def bars(
     unit: str = "",
     limits: tuple[float, float] | None = None,
     legend: bool = False,
-    **style: Any,
+    numbers: str = "",
+    bottom: float = 0,
 ) -> None:
     """Draw groups of bars with their intervals, and the paper's values as diamonds.
 
@@ -80,17 +82,23 @@ def bars(
     colours : of each series, or of each bar of a series; others have those of `PALETTE`.
     unit, limits : label and range of the axis of values.
     legend : below the axes, without the name of a single series.
-    style : as of `Axes.bar`.
+    numbers : format of numbers above the bars; "": none.
+    bottom : value at which the bars begin.
     """
     width, colours = 0.8 / max(1, len(series)), colours or {}
     for i, (name, values) in enumerate(series.items()):
         at = [group + (i - (len(series) - 1) / 2) * width for group in range(len(labels))]
         means = [value.mean for value in values]
         colour = colours.get(name, PALETTE[i % len(PALETTE)])
-        axes.bar(at, means, 0.92 * width, color=colour, label=name, **style)
-        low_high = [[value.mean - value.low for value in values]]
-        low_high += [[value.high - value.mean for value in values]]
-        axes.errorbar(at, means, low_high, fmt="none", ecolor=INK, lw=1.1)
+        heights = [mean - bottom for mean in means]
+        drawn = axes.bar(at, heights, 0.92 * width, bottom=bottom, color=colour, label=name)
+        if numbers:
+            texts = ["" if isnan(mean) else f"{mean:{numbers}}" for mean in means]
+            axes.bar_label(drawn, texts, padding=2, fontsize=9)
+        lows = [value.mean - value.low for value in values]
+        highs = [value.high - value.mean for value in values]
+        if any(lows):
+            axes.errorbar(at, means, [lows, highs], fmt="none", ecolor=INK, lw=1.1)
         marks = [(x, y) for x, y in zip(at, (paper or {}).get(name, ()), strict=False)]
         marks = [(x, y) for x, y in marks if y is not None]
         if marks:
@@ -98,7 +106,7 @@ def bars(
             xs, ys = zip(*marks, strict=True)
             axes.scatter(xs, ys, marker="D", s=34, fc="white", ec=INK, zorder=3, label=label)
     axes.set_xticks(range(len(labels)), labels)
-    axes.axhline(0, color=INK, lw=0.8)
+    axes.axhline(bottom, color=INK, lw=0.8)
     axes.set_title(title, fontsize=10, color=INK)
     axes.set_ylabel(unit)
     if limits is not None:

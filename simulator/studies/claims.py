@@ -100,7 +100,9 @@ def of_part(part: str, claims: Iterable[Claim]) -> list[Claim]:
 
 
 def declared(
-    groups: Iterable[Mapping[str, Any]], measures: Mapping[str, Callable[..., Interval]]
+    groups: Iterable[Mapping[str, Any]],
+    measures: Mapping[str, Callable[..., Interval]],
+    **words: str,
 ) -> list[Claim]:
     """Judge the claims that the file of a paper declares.
 
@@ -111,9 +113,10 @@ def declared(
     Parameters
     ----------
     measures : name -> function of the other elements of a claim's field `ours`.
+    words : further values of each point.
     """
     return [
-        _declared(point, measures, group["part"], **claim)
+        _declared(words | point, measures, group["part"], **claim)
         for group in groups
         for point in _points(group.get("each", {}))
         for claim in group["claims"]
@@ -159,7 +162,8 @@ def _declared(
         low = within[0] if above is None else nextafter(above, inf)
         high = within[1] if below is None else nextafter(below, -inf)
         verdict = by_range(found, low, high)
-    return Claim(_filled(text, words), found, paper, verdict, part, where, id=_filled(id, words))
+    text, where, id = (_filled(value, words) for value in (text, where, id))
+    return Claim(text, found, paper, verdict, part, where, id=id)
 
 
 def _filled(value: Any, words: Mapping[str, Any]) -> Any:

@@ -9,7 +9,8 @@ selection.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -19,12 +20,23 @@ import numpy as np
 
 import simulator as sim
 from reshape.errors import ReshapeError
-from scheduler import pictures as drawing
 from scheduler.config import machine_file as platform
 from scheduler.config.machine_file import Platform
 from scheduler.model.network import box
+from scheduler.pictures import INK, encode_all
 from scheduler.text.tables import Table, render
-from simulator.studies.claims import Claim, as_records, as_table, by_range, exactly, titled
+from simulator.results.statistics import Interval
+from simulator.studies.charts import bars, chart, log_ticks
+from simulator.studies.claims import (
+    NOT_RUN,
+    Claim,
+    as_records,
+    as_table,
+    declared,
+    exactly,
+    paper,
+    titled,
+)
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
@@ -130,19 +142,7 @@ DIMENSIONS = {"ring": 1, "mesh-2d": 2, "mesh-3d": 3, "torus-2d": 2, "torus-3d": 
 #: Selections on a tree -> those on a mesh or torus.
 ON_MESH = {"tree": "submesh", "tree-relaxed": "submesh-relaxed"}
 MINUTE_S = 60.0
-HPC2N_FIGURES = "LOC figures 3, 4"
-#: Thresholds of the paper (section 4), where FCFS and EASY are "about the same" on HPC2N.
-PAPER_THRESHOLD = {
-    ("HPC2N", "fcfs"): "around 0.25",
-    **dict.fromkeys([("HPC2N", "easy"), ("HPC2N", "easy-place")], "around 0.25"),
-    **dict.fromkeys([("SDSC", "easy"), ("SDSC", "easy-place")], "0.25 to 0.30"),
-    **dict.fromkeys([("LLNL", "easy"), ("LLNL", "easy-place")], "slightly above SDSC's"),
-}
-#: The same as ranges, widened by what "around" may mean.
-THRESHOLDS = {"HPC2N": (0.2, 0.3, "around 0.25"), "SDSC": (0.25, 0.3, "0.25 to 0.30")}
-SAME = 0.05  #: thresholds at most so far apart are "about the same"
-COST = (7.0, 100.0)  #: figure 2, over all traces and policies
-PAPER_RATIO = "7 to 100"  #: figure 2, over all traces and policies; the paper prints no more
+PAPER = paper("loc")
 
 
 def run(parameters: Mapping[str, Any]) -> dict[str, float]:
@@ -182,27 +182,28 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def _judged(curves: Curves) -> Iterator[Claim]:
+def _judged(curves: Curves) -> list[Claim]:
     """Claims about the tree and the paper's EASY; nothing is drawn in a run: numbers are exact."""
+    claims: list[Claim] = []
     for (label, policy), curve in curves.items():
         if network_of(label) != "tree" or policy == OUR_EASY:
             continue
-        where = f"{label}, {policy}"
-        if (ratio := curve.cost()) is not None:
-            text, cost = "wait without speed-up, times that of first fit", exactly(ratio)
-            yield Claim(text, cost, PAPER_RATIO, by_range(cost, *COST), "LOC figure 2", where)
-        if label in THRESHOLDS and len(curve.points) > 1:
-            threshold = curve.threshold()
-            ours = exactly(inf if threshold is None else threshold)
-            low, high, paper = THRESHOLDS[label]
-            part = HPC2N_FIGURES if label == "HPC2N" else "LOC figure 5"
-            yield Claim("threshold", ours, paper, by_range(ours, low, high), part, where)
-    both = [curves.get(("HPC2N", policy)) for policy in ("easy", "fcfs")]
-    easy, fcfs = (None if curve is None else curve.threshold() for curve in both)
-    if easy is not None and fcfs is not None:
-        ours, text = exactly(easy - fcfs), "threshold of EASY minus that of FCFS"
-        verdict = by_range(ours, -SAME, SAME)
-        yield Claim(text, ours, "about the same", verdict, HPC2N_FIGURES, "HPC2N")
+        threshold = NOT_RUN
+        if len(curve.points) > 1:
+            smallest = curve.threshold()
+            threshold = exactly(inf if smallest is None else smallest)
+        numbers = {"cost": exactly(curve.cost()), "threshold": threshold}
+        groups = [group for group in PAPER.claims if group.get("only", label) == label]
+        measures = {name: lambda number=number: number for name, number in numbers.items()}
+        claims += declared(groups, measures, trace=label, policy=policy)
+
+    def apart(label: str) -> Interval:
+        both = [curves.get((label, policy)) for policy in ("easy", "fcfs")]
+        easy, fcfs = (None if curve is None else curve.threshold() for curve in both)
+        return NOT_RUN if easy is None or fcfs is None else exactly(easy - fcfs)
+
+    claims += declared(PAPER.comparisons, {"apart": apart})
+    return [claim for claim in claims if claim.ours is not NOT_RUN]
 
 
 def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
@@ -220,11 +221,11 @@ def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of costs, thresholds and times, and pictures of the figures."""
     curves = curves_of(rows)
-    claims = [*_judged(curves)]
+    claims = _judged(curves)
     text = "\n\n".join(
         [
             "Waiting time with contiguous allocations over that without, speed-up 0 (LOC figure 2;"
-            f" the paper: from {PAPER_RATIO} times)",
+            f" the paper: from {PAPER.ratio} times)",
             _costs(curves),
             "Speed-up from which on contiguous allocations pay",
             _thresholds(curves),
@@ -242,7 +243,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
                 "policy": policy,
                 "cost": curve.cost(),
                 "threshold": curve.threshold(),
-                "paper_threshold": PAPER_THRESHOLD.get((label, policy)),
+                "paper_threshold": PAPER.thresholds.get(f"{label} {policy}"),
                 "non_contiguous": dict(curve.flat),
                 "contiguous": [{"speedup": s} | dict(p) for s, p in curve.points.items()],
             }
@@ -292,7 +293,7 @@ def _thresholds(curves: Curves) -> str:
     lines = []
     for (label, policy), curve in curves.items():
         if len(curve.points) > 1:
-            ours, paper = curve.threshold(), PAPER_THRESHOLD.get((label, policy), "-")
+            ours, paper = curve.threshold(), PAPER.thresholds.get(f"{label} {policy}", "-")
             lines.append([label, policy, paper, "none" if ours is None else f"{ours:.2f}"])
     head = ["TRACE", "POLICY", "PAPER", "OURS"]
     return render(Table(head, lines, left=frozenset(head)))
@@ -326,98 +327,67 @@ def pictures(curves: Curves) -> dict[str, bytes]:
     """Draw the figures for which there are runs, as PNG and SVG."""
     figures = {"figure2": _costs_figure(curves)}
     first = next(iter(curves), ("", ""))[0]
-    own = {policy: curve for (label, policy), curve in curves.items() if label == first}
-    others = [(key, c) for key, c in curves.items() if key[0] != first and len(c.points) > 1]
-    titled = [(f"{first}, {NAMES.get(p, p)}", curve) for p, curve in own.items()]
+    own = {key: curve for key, curve in curves.items() if key[0] == first}
+    others = {key: c for key, c in curves.items() if key[0] != first and len(c.points) > 1}
     if any(len(curve.points) > 1 for curve in own.values()):
-        title = f"{first}: mean total time"
-        figures["figure3"] = _lines(titled, TOTAL, f"{title}, contiguous or not")
-        title = f"{first}: mean waiting time"
-        figures["figure4"] = _lines(titled, WAIT, f"{title}, contiguous or not")
+        title = f"{first}: mean total time, contiguous or not"
+        figures["figure3"] = _lines(own, TOTAL, title)
+        figures["figure4"] = _lines(own, WAIT, f"{first}: mean waiting time, contiguous or not")
     if others:
-        titled = [(f"{label}, {NAMES.get(p, p)}", curve) for (label, p), curve in others]
         title = "Mean total time, contiguous or not"
-        figures["figure5"] = _lines(titled, TOTAL, title, logarithmic=True)
-    return drawing.encode_all(figures)
+        figures["figure5"] = _lines(others, TOTAL, title, logarithmic=True)
+    return encode_all(figures)
 
 
 def _costs_figure(curves: Curves) -> Figure:
     """Draw figure 2: waiting times at speed-up 0, relative to the non-contiguous selection."""
-    from matplotlib.ticker import FuncFormatter  # late: matplotlib is slow to load
-
-    figure = drawing.new_figure(4.2, "Waiting time with contiguous allocations, no speed-up")
-    axes = figure.subplots()
     labels = list(dict.fromkeys(label for label, _ in curves))
-    policies = [p for p in NAMES if any(policy == p for _, policy in curves)]
-    width = 0.8 / max(1, len(policies))
-    for i, policy in enumerate(policies):
-        costs = [
-            (labels.index(label) + (i - (len(policies) - 1) / 2) * width, curve.cost())
-            for (label, of), curve in curves.items()
-            if of == policy
-        ]
-        bars = [(x, cost) for x, cost in costs if cost is not None]
-        drawn = axes.bar(
-            [x for x, _ in bars],
-            [cost - 1 for _, cost in bars],
-            width * 0.92,
-            bottom=1,
-            color=BARS[policy],
-            label=NAMES[policy],
-        )
-        axes.bar_label(drawn, [f"{cost:.3g}" for _, cost in bars], padding=2, fontsize=9)
-    axes.set_yscale("log")
-    axes.margins(y=0.12)
-    axes.axhline(1, color=drawing.INK, linewidth=0.8)
-    axes.set_xticks(range(len(labels)), labels)
-    axes.set_ylabel("wait relative to non-contiguous")
-    axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
-    if policies:
-        axes.legend(loc="best", frameon=False)
-    drawing.reduce_frame(axes)
-    return figure
+    series, colours = {}, {}
+    for policy, name in NAMES.items():
+        own = [curves.get((label, policy)) for label in labels]
+        if any(own):
+            series[name] = [exactly(curve and curve.cost()) for curve in own]
+            colours[name] = BARS[policy]
+
+    def panel(axes: Axes) -> None:
+        unit = "wait relative to non-contiguous"
+        bars(axes, labels, series, None, colours, unit=unit, numbers=".3g", bottom=1)
+        axes.set_yscale("log")
+        axes.margins(y=0.12)
+        log_ticks(axes, "y")
+        if series:
+            axes.legend(loc="best", frameon=False)
+
+    return chart("Waiting time with contiguous allocations, no speed-up", 4.2, [[panel]])
 
 
-def _lines(
-    titled: Sequence[tuple[str, Curve]], column: str, title: str, *, logarithmic: bool = False
-) -> Figure:
+def _lines(curves: Curves, column: str, title: str, *, logarithmic: bool = False) -> Figure:
     """Draw figures 3 to 5: a time over the speed-up, one panel per trace and policy."""
-    from matplotlib.ticker import FuncFormatter, NullFormatter
 
-    figure = drawing.new_figure(4.6, title)
-    panels = figure.subplots(1, len(titled), squeeze=False)[0]
-    for axes, (name, curve) in zip(panels, titled, strict=True):
-        _draw_panel(axes, curve, column)
-        axes.set_title(name, fontsize=11, color=drawing.INK)
+    def panel(axes: Axes, key: Key) -> None:
+        _draw_panel(axes, curves[key], column)
+        label, policy = key
+        axes.set_title(f"{label}, {NAMES[policy]}", fontsize=11, color=INK)
         if logarithmic:
-            axes.set_yscale("log")
-            axes.yaxis.set_major_formatter(FuncFormatter(_decimal))
-            low, high = axes.get_ylim()
-            if high < 20 * low:  # less than about a decade: label the minor ticks too
-                axes.yaxis.set_minor_formatter(FuncFormatter(_decimal))
-            else:
-                axes.yaxis.set_minor_formatter(NullFormatter())
+            log_ticks(axes, "y")
         else:
             axes.set_ylim(bottom=0)
-    panels[0].set_ylabel("minutes")
-    panels[0].legend(loc="best", frameon=False)
-    return figure
+        if key == next(iter(curves)):
+            axes.set_ylabel("minutes")
+            axes.legend(loc="best", frameon=False)
+
+    return chart(title, 4.6, [[partial(panel, key=key) for key in curves]])
 
 
 def _draw_panel(axes: Axes, curve: Curve, column: str) -> None:
-    speedups = list(curve.points)
+    times = [point[column] for point in curve.points.values()]
     axes.plot(
-        speedups,
-        [curve.points[s][column] for s in speedups],
-        color=CONTIGUOUS,
-        marker="o",
-        markersize=4,
-        label="contiguous",
+        [*curve.points], times, color=CONTIGUOUS, marker="o", markersize=4, label="contiguous"
     )
     axes.axhline(curve.flat[column], color=ANYWHERE, linewidth=2, label="not contiguous")
     threshold = curve.threshold()
     if column == TOTAL and threshold is not None and threshold > 0:
-        axes.axvline(threshold, color=drawing.INK, linewidth=0.8, linestyle=":")
+        axes.axvline(threshold, color=INK, linewidth=0.8, linestyle=":")
         axes.annotate(
             f"pays from {threshold:.2f}",
             (threshold, 1),
@@ -427,8 +397,3 @@ def _draw_panel(axes: Axes, curve: Curve, column: str) -> None:
             fontsize=9,
         )
     axes.set_xlabel("speed-up of contiguous jobs")
-    drawing.reduce_frame(axes)
-
-
-def _decimal(value: float, _: object) -> str:
-    return f"{value:g}"
