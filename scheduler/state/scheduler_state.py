@@ -342,7 +342,7 @@ class SchedulerState:
     # What a change invalidates.
 
     def allocation_changed(self) -> None:
-        """Invalidate what was computed from allocations and useful sizes, apart from the profile."""
+        """Invalidate what was computed from allocations or useful sizes, but not the profile."""
         self.version += 1
 
     def releases_changed(self) -> None:
