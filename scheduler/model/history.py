@@ -26,6 +26,8 @@ from scheduler.text.formats import counted
 KEPT = 32  # iteration times of a size, costs, visits: a long job must not grow the scheduler
 #: Iterations on a size after which an expansion to it is judged; the first has cold caches.
 JUDGED = 3
+#: Resize points for which the first sweet spot of a job is kept if it is forgotten.
+FIRST_RETRY = 8
 #: Longest pause after a resize that failed, s.
 MOST_PAUSE_S = 3600.0
 
@@ -127,6 +129,7 @@ class History:
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
     forget_at : `points` at which the sweet spot is forgotten; 0: never.
+    spots : sweet spots found up to now that are forgotten.
     failures : size -> `points` when a resize to it last failed.
     failed_expansions, failed_contractions : those since the last one that was committed.
     data_bytes : data of the job that a resize moves, over all its processes; 0 if not known.
@@ -145,6 +148,7 @@ class History:
         self.next_point_at = -inf
         self.sweet_spot: int | None = None
         self.forget_at = 0
+        self.spots = 0
         self.failures: dict[int, int] = {}
         self.failed_expansions = Failures()
         self.failed_contractions = Failures()
@@ -220,12 +224,15 @@ class History:
         return True
 
     def found_sweet_spot(self, size: int, *, retry: bool) -> None:
-        """Record the sweet spot; with `retry`, until `points` has doubled.
+        """Record the sweet spot; with `retry`, for some resize points, twice as many each time.
 
         So a measurement that something disturbed does not hold for the rest of the run, and the
-        number of trials grows only with the logarithm of the run time.
+        number of trials grows only with the logarithm of the number of resize points.
         """
-        self.sweet_spot, self.forget_at = size, 2 * self.points if retry else 0
+        self.sweet_spot, self.forget_at = size, 0
+        if retry:
+            self.forget_at = self.points + FIRST_RETRY * 2**self.spots
+            self.spots += 1
 
     def _forget_sweet_spot(self) -> None:
         """Forget the sweet spot, and the times on larger sizes, which are to be measured anew."""

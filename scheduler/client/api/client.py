@@ -82,7 +82,7 @@ class Blocking:
     """A client whose methods return results."""
 
 
-class Awaited:
+class AsyncSide:
     """A client whose methods are coroutines."""
 
 
@@ -100,7 +100,7 @@ class ClientMethod(Generic[P, T]):
     def __get__(self, owner: Blocking, kind: type) -> Callable[P, T]: ...
 
     @overload
-    def __get__(self, owner: Awaited, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, owner: AsyncSide, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     @overload
     def __get__(self, owner: None, kind: type) -> Callable[Concatenate[Any, P], Any]: ...
@@ -126,7 +126,7 @@ class ClientMethod(Generic[P, T]):
 
         hints = get_type_hints(self._operation)
         hints["return"] = get_args(hints["return"])[-1]
-        method: Any = awaited if issubclass(kind, Awaited) else blocking
+        method: Any = awaited if issubclass(kind, AsyncSide) else blocking
         update_wrapper(method, self._operation)
         method.__annotations__ = {name: shown(hint) for name, hint in hints.items()}
         written, returned = signature(self._operation), method.__annotations__["return"]

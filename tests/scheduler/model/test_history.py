@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.history import KEPT, History, Moves, slope_weights
+from scheduler.model.history import FIRST_RETRY, KEPT, History, Moves, slope_weights
 
 
 def ran(*visits: tuple[int, list[float]]) -> History:
@@ -133,7 +133,7 @@ def test_a_sweet_spot_is_forgotten_with_the_times_on_other_larger_sizes(present:
         history.configured(size, 0.0)
         history.record(10.0, 0.0)
     history.found_sweet_spot(2, retry=True)
-    for _ in range(history.points - 1):
+    for _ in range(FIRST_RETRY - 1):
         history.record(10.0, 0.0)
         assert history.sweet_spot == 2
     history.record(10.0, 0.0)
