@@ -77,9 +77,6 @@ SUBCOMMANDS = {
     "report": Entry(
         "simulator.commands.report:report_command", "Write runs as one page that needs no server."
     ),
-    "predict": Entry(
-        "simulator.commands.predict:predict", "Measure predictors of run times on a trace."
-    ),
     "workload": Entry(
         "simulator.commands.workload:workload", "Describe, convert and generate traces."
     ),

@@ -110,8 +110,6 @@ class Predictor:
 
     beyond_walltime: bool = True
     deadlines: DeadlineManagers = DeadlineManagers()
-    #: Probabilities of the quantiles between which a run time is expected in nine of ten cases.
-    INTERVAL: ClassVar[tuple[float, float]] = (0.05, 0.95)
 
     def submitted(self, job: Job) -> None:
         """Note that a job is being queued."""

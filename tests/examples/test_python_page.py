@@ -13,3 +13,8 @@ def test_the_blocks_print_what_the_page_shows(tmp_path: Path) -> None:
     check_blocks("python.md", tmp_path, {"MPLBACKEND": "agg"})
     files = {path.name for path in tmp_path.iterdir()}
     assert files >= {"results", "load.png", "sweep.jsonl", "easy.yaml"}
+
+
+def test_the_block_on_predictions_prints_what_the_page_shows(tmp_path: Path) -> None:
+    (tmp_path / "examples").symlink_to(EXAMPLES)
+    check_blocks("predictions.md", tmp_path, {})
