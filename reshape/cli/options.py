@@ -193,33 +193,16 @@ class HeadedCommand(click.Command):
     Parameters
     ----------
     headings : heading -> names of its parameters, in their order; all others come last.
-    moved : option that the command once had -> what to write instead of it.
     """
 
     def __init__(
         self,
         *args: Any,
         headings: Mapping[str, Sequence[str]],
-        moved: Mapping[str, str],
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.headings, self.moved = headings, moved
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the command line.
-
-        Raises
-        ------
-        click.UsageError : for an option that went, names what to write instead.
-        """
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            if error.option_name not in self.moved:
-                raise
-            fix = self.moved[error.option_name]
-            raise click.UsageError(f"{error.option_name}: write {fix}", ctx) from None
+        self.headings = headings
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options under their headings."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import Any, NamedTuple, TypeVar
 
 import click
-import msgspec
 
 from reshape.cli.options import WholeRange
 from reshape.errors import ConfigError, ReshapeError
@@ -17,24 +16,12 @@ from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
-from simulator.traces.normalise import Rules
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
 JOURNAL, METRICS = "journal.db", "metrics.json"
 #: The file of a sweep starts with this.
 _OF_SWEEP = b'{"run":'
 F = TypeVar("F", bound=Callable[..., Any])
-
-_HELP = {
-    "processors": "Number of processors of a job with both a requested and an allocated number.",
-    "larger": "Treatment of jobs larger than the machine.",
-    "overrun": "Treatment of jobs that ran longer than requested.",
-    "without_request": "Treatment of jobs without a requested time.",
-    "without_run": "Treatment of jobs without a run time.",
-    "duplicates": "Treatment of jobs with the number of an earlier job.",
-    "ties": "Order of jobs submitted in the same second.",
-    "priority": "Source of the user-assigned priorities.",
-}
 
 processors_option = click.option(
     "--processors",
@@ -60,30 +47,6 @@ seed_option = click.option(
     help="Seed of all random draws.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-
-
-def rule_options(command: F) -> F:
-    """Add an option for each rule of `Rules`."""
-    hints = get_type_hints(Rules)
-    for name, text in reversed(_HELP.items()):
-        flag = "--size" if name == "processors" else f"--{name.replace('_', '-')}"
-        option = click.option(
-            flag,
-            f"rule_{name}",
-            type=click.Choice(get_args(hints[name])),
-            default=getattr(Rules(), name),
-            show_default=True,
-            help=text,
-        )
-        command = option(command)
-    return command
-
-
-def rules_of(options: dict[str, Any], *, exact: bool = False) -> Rules:
-    """Rules that the options name."""
-    return msgspec.convert(
-        {name: options[f"rule_{name}"] for name in _HELP} | {"exact": exact}, Rules
-    )
 
 
 def set_fields(texts: Iterable[str]) -> dict[str, str]:

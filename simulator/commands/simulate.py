@@ -20,7 +20,6 @@ from scheduler.text.formats import json_text
 from scheduler.text.tables import Table, render
 from simulator.commands.simulate_options import (
     HEADINGS,
-    MOVED,
     Described,
     given,
     simulate_options,
@@ -45,7 +44,6 @@ _COLUMNS = {
 @click.command(
     cls=HeadedCommand,
     headings=HEADINGS,
-    moved=MOVED,
     context_settings={"max_content_width": 100},
 )
 @click.argument("trace", type=click.Path(path_type=Path))

@@ -122,32 +122,6 @@ HEADINGS = {
     "Jobs": ("first", "lenient", "resizable", "speedup", "seed"),
     "Results": ("out", "swf_file", "save", "as_json"),
 }  # fmt: skip
-#: Option that the command once had -> what to write instead.
-MOVED = {
-    f"--{option}": f"--set {field}"
-    for option, field in (
-        ("reservations", "backfill.reservations=NUMBER"),
-        ("kill-at-reservation", "backfill.kill_at_reservation=true"),
-        ("advance-reservations", "advance_reservations=FILE"),
-        ("event-order", "event_order=ORDER"),
-        ("assign", "assign=POLICY"),
-        ("dispatch", "dispatch.FIELD=VALUE"),
-        ("pool-wait", "pool_wait=VALUE, a number in seconds or a time such as 30:00"),
-        ("contiguity-speedup", "contiguity.speedup=SHARE"),
-        ("dispersal-exponent", "contiguity.exponent=NUMBER"),
-        ("dispersal", "dispersal=true"),
-        ("sharing", "sharing=WINDOWS"),
-        *((name.replace("_", "-"), f"sharing.{name}=VALUE")
-          for name in ("penalty", "overtime", "demand_error")),
-        ("load", "load=NUMBER"),
-        ("tau", "tau_s=SECONDS"),
-        *((name.replace("_", "-"), f"jobs.resizable.{name}=VALUE")
-          for name in Resizable.__struct_fields__ if name not in ("share", "speedup")),
-        ("size", "jobs.rules.processors=VALUE"),
-        *((name.replace("_", "-"), f"jobs.rules.{name}=VALUE")
-          for name in Rules.__struct_fields__ if name not in ("processors", "exact")),
-    )
-}  # fmt: skip
 #: Parameter of the command -> path in the data of an experiment that it sets.
 _PATHS: dict[str, FieldPath] = {
     "policy": ("scenario", "name"),

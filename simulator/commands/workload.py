@@ -16,8 +16,6 @@ from simulator.commands.options import (
     json_option,
     lenient_option,
     processors_option,
-    rule_options,
-    rules_of,
     seed_option,
     set_fields,
 )
@@ -167,7 +165,6 @@ workload.add_command(generate)
 @workload.command()
 @click.argument("trace", type=click.Path(path_type=Path))
 @processors_option
-@rule_options
 @lenient_option
 @json_option
 @example("reshape workload info trace.swf.gz --json")
@@ -176,12 +173,11 @@ def info(
     processors: int | None,
     lenient: bool,
     as_json: bool,
-    **rules: Any,
 ) -> None:
-    """Describe TRACE: its irregularities, and the jobs that the rules keep."""
+    """Describe TRACE: its irregularities, and the jobs that are left by default."""
     read = swf.read(trace, fields=NEEDED, lenient=lenient)
     size = processors or machine_size(read)
-    jobs, report = normalise(read, size, rules_of(rules))
+    jobs, report = normalise(read, size)
     facts = summary(jobs, size)
     if as_json:
         result = {"trace": read.path} | facts | {"report": msgspec.structs.asdict(report)}

@@ -14,7 +14,7 @@ from paths import SMALL_TRACE as SMALL
 
 from reshape.__main__ import main
 from simulator.commands.simulate import simulate
-from simulator.commands.simulate_options import HEADINGS, MOVED, assignments, paths
+from simulator.commands.simulate_options import HEADINGS, assignments, paths
 from simulator.traces import swf
 from simulator.workload_models.drawn import MIXES, Demands
 
@@ -49,17 +49,6 @@ def test_the_help_shows_twenty_options_under_headings_on_two_screens() -> None:
         f"{heading}:" for heading in HEADINGS
     ]
     assert "docs/simulator.md lists all" in text
-
-
-@pytest.mark.parametrize("option", MOVED)
-def test_an_option_that_went_is_named_with_what_to_write(option: str) -> None:
-    """Each names a field that there is; the command itself would ask for a value."""
-    _, _, field = MOVED[option].partition("--set ")
-    path = field.partition("=")[0]
-    assert path.startswith("dispatch.") or assignments((f"{path}=1",))
-    assert path == "dispatch.FIELD" or [known for known in paths() if known.startswith(path)]
-    said = invoke("simulate", SMALL, f"{option}", "1", code=2).stderr
-    assert f"Error: {option}: write --set {path}" in said
 
 
 def test_the_documentation_lists_every_field() -> None:
