@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal
+from types import UnionType
+from typing import Any, Literal, get_args, get_origin
 
 import msgspec
 import numpy as np
@@ -63,7 +65,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         """Check the values."""
         if not isinstance(self.jobs, Jobs):
             msgspec.structs.force_setattr(self, "jobs", _jobs(self.jobs))
-        for name, kind in _TYPES.items():
+        for name, kind in _types(type(self)).items():
             value = getattr(self, name)
             if type(value) is not kind and value is not None:
                 value = value.item() if isinstance(value, np.generic) else value
@@ -211,6 +213,16 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             if field.name != "jobs" and rules.is_set(self, field.name):
                 data[field.name] = _plain(value, field.name)
         return data
+
+
+@cache
+def _types(kind: type[Settings]) -> dict[str, Any]:
+    """Fields that hold a number, a truth value or a choice -> type, without None."""
+    fields = msgspec.structs.fields(kind)
+    types = {
+        f.name: get_args(f.type)[0] if get_origin(f.type) is UnionType else f.type for f in fields
+    }
+    return {n: t for n, t in types.items() if t in (int, float, bool) or get_origin(t) is Literal}
 
 
 def simulate(jobs: Any, **fields: Any) -> Simulation:

@@ -191,6 +191,7 @@ def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> 
         ({"load": 0}, "load: must be > 0 and finite, got 0"),
         ({"warm_up_s": -5}, "warm_up_s: must be >= 0 and finite, got -5"),
         ({"tau_s": float("nan")}, "tau_s: must be >= 0 and finite, got nan"),
+        ({"partition_field": "que"}, "partition_field: must be partition or queue, got 'que'"),
         ({"event_order": "bach"}, "event_order: must be batch or sequential, got 'bach'"),
         ({"scenario": "esy"}, "scenario: unknown scenario 'esy'; did you mean easy"),
         (
