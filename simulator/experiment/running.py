@@ -15,12 +15,13 @@ from scheduler.core.core import Core
 from scheduler.model.events import REDIRECTION
 from scheduler.model.machine import Machine
 from scheduler.model.network import Mesh
+from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.scenarios import predicts
 from simulator.engine.engine import Engine, check_conservation, simulated_core, together
 from simulator.experiment.run import Simulation
 from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, machine_for, source_of, with_load
-from simulator.many_centres.rules import with_estimates
+from simulator.many_centres.rules import CentreDescription, with_estimates
 from simulator.results.placement import ExternalLoss
 from simulator.results.schedule import Schedule, Window
 from simulator.study.progress import SimulationProgress
@@ -46,7 +47,8 @@ class SimulatedSite(NamedTuple):
     ----------
     driven : by the loop of the virtual clock.
     cores : that decide for it.
-    results : from the schedule, the fields of `Simulation` that differ with the kind of the site.
+    results : from the schedule, fields of `Simulation` that only this kind of site has, or the
+        schedule with more that was measured.
     watches : called after each instant; None: there is none.
     cpu_factors : see `Engine`.
     """
@@ -85,12 +87,7 @@ def simulated(
     if isinstance(loaded, Trace):
         loaded = trace = with_load(settings, loaded, machine.processors)
     source = source_of(settings, loaded, machine)
-    if settings.centres is not None:
-        site = _at_centres(settings, source)
-    elif settings.pool is not None:
-        site = _on_pool(settings, source)
-    else:
-        site = _on_machine(settings, source)
+    site = _site(settings, source)
     watches = [*site.watches, None if watch is None else watch(site.cores, source.columns)]
     progress = _progress(settings, loaded, shows=shows_progress)
     engine = _engine(settings, source, site, trace, together(watches), progress.tick)
@@ -100,9 +97,14 @@ def simulated(
         schedule, advance=granted(engine.answers), report=source.report
     )
     del engine  # its lists have the size of the results
-    window = Window(settings.warm_up_s, settings.cool_down_s)
+    window, results = Window(settings.warm_up_s, settings.cool_down_s), site.results(schedule)
+    at_centres = settings.centres is not None
     made = Simulation(
         name=settings.name,
+        head=_head(settings),
+        scenario=None if at_centres else settings.chosen,
+        schedule=results.pop("schedule", schedule),
+        processors=schedule.processors if at_centres else source.machine.processors,
         tau_s=settings.tau_s,
         is_rigid=source.rigid,
         is_trace=source.single is None,
@@ -110,10 +112,19 @@ def simulated(
         site=settings.site,
         window=window if window != Window() else None,
         remarks=[*filter(None, [guess]), *source.remarks],
-        **site.results(schedule),
+        **results,
     )
     _ = made.metrics  # an error about the window comes with the run
     return made
+
+
+def _head(settings: Settings) -> dict[str, str]:
+    """Source and policies, as files of results name them."""
+    head = {"trace": settings.jobs.source}
+    if settings.centres is not None:
+        return head | {"assign": settings.assign_name}
+    head["policy"] = settings.title
+    return head if settings.pool is None else head | {"pool_wait": str(settings.pool_wait)}
 
 
 def _columns(settings: Settings, *, whole: bool) -> tuple[str, ...]:
@@ -167,8 +178,12 @@ def _engine(
     )
 
 
-def _on_machine(settings: Settings, source: Source) -> SimulatedSite:
-    """One machine: a core."""
+def _site(settings: Settings, source: Source) -> SimulatedSite:
+    """Several centres, a pool, or one machine: a core."""
+    if settings.centres is not None:
+        return _at_centres(settings, source, settings.centres)
+    if settings.pool_options is not None:
+        return _on_pool(settings, source, settings.pool_options)
     core = _core(settings, source)
     loss = _external_loss(core) if source.keeps_places else None
     quotes = _quotes(settings, core, source)
@@ -176,13 +191,8 @@ def _on_machine(settings: Settings, source: Source) -> SimulatedSite:
     def results(schedule: Schedule) -> dict[str, Any]:
         check_conservation(schedule)
         measured = _measured(settings, schedule, source, core, loss)
-        return {
-            "head": {"trace": settings.source, "policy": settings.title},
-            "scenario": settings.chosen,
-            "schedule": msgspec.structs.replace(schedule, **measured),
-            "processors": source.machine.processors,
-            "quoted": () if quotes is None else quotes.starts,
-        }
+        schedule = msgspec.structs.replace(schedule, **measured)
+        return {"schedule": schedule, "quoted": () if quotes is None else quotes.starts}
 
     return SimulatedSite(core, [core], results, [loss, quotes])
 
@@ -243,50 +253,40 @@ def _measured(
     return fields
 
 
-def _on_pool(settings: Settings, source: Source) -> SimulatedSite:
+def _on_pool(settings: Settings, source: Source, options: PoolOptions) -> SimulatedSite:
     """Nodes of an elastic pool: a core whose nodes come and go."""
     from simulator.pools import PooledSite, PoolRun, pool_metrics  # late, as all few runs need
 
-    options, chosen, seed = settings.pool_options, settings.chosen, settings.seed or 0
-    assert options is not None
-    count, kill = len(source.columns), source.kill
+    chosen, seed, count, kill = (
+        settings.chosen,
+        settings.seed or 0,
+        len(source.columns),
+        source.kill,
+    )
     site = PooledSite(chosen, options, settings.waits(), count, kill_at_walltime=kill, seed=seed)
 
     def results(schedule: Schedule) -> dict[str, Any]:
-        size = source.machine.processors
-        schedule = msgspec.structs.replace(schedule, processors=size)
+        schedule = msgspec.structs.replace(schedule, processors=source.machine.processors)
         metrics = pool_metrics(schedule, site, options, source.too_long)
-        head = {"trace": settings.source, "policy": settings.title}
-        return {
-            "head": head | {"pool_wait": str(settings.pool_wait)},
-            "scenario": chosen,
-            "schedule": schedule,
-            "processors": size,
-            "pool": PoolRun(metrics, site.ended),
-        }
+        return {"schedule": schedule, "pool": PoolRun(metrics, site.ended)}
 
     return SimulatedSite(site, [site.core], results)
 
 
-def _at_centres(settings: Settings, source: Source) -> SimulatedSite:
+def _at_centres(
+    settings: Settings, source: Source, centres: list[CentreDescription]
+) -> SimulatedSite:
     """Several centres: a core each, with dispatchers, or one core for all."""
     from simulator.many_centres.run import site_of  # late, as all that few runs need
     from simulator.many_centres.schedule import CentresSchedule
 
-    centres, rules, homes = settings.centres, settings.assignment, source.homes
-    assert centres is not None
+    rules, homes = settings.assignment, source.homes
     if settings.estimates is not None:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
     jobs, single, kill = source.columns, source.single, source.kill
     site = site_of(jobs, homes, centres, rules, single=single, kill_at_walltime=kill)
 
     def results(schedule: Schedule) -> dict[str, Any]:
-        return {
-            "head": {"trace": settings.source, "assign": settings.assign_name},
-            "scenario": None,
-            "schedule": schedule,
-            "processors": schedule.processors,
-            "centres": CentresSchedule.of(site, schedule, centres, homes),
-        }
+        return {"centres": CentresSchedule.of(site, schedule, centres, homes)}
 
     return SimulatedSite(site, site.cores, results, cpu_factors=site.cpu_factors)

@@ -32,7 +32,6 @@ from simulator.many_centres.rules import (
 from simulator.traces.normalise import PartitionField, Rules
 from simulator.workload_models import advance_reservations
 from simulator.workload_models.advance_reservations import PlannedReservation
-from simulator.workload_models.workload import Resizable
 
 EXACT = "exact"  #: Estimates that are the run times.
 #: Field of an experiment -> field of the scenario that it sets.
@@ -398,12 +397,6 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             raise ConfigError(str(error), field="pool") from None
 
     @property
-    def resizable(self) -> Resizable | None:
-        """How a share of the jobs is made resizable; None: it is not."""
-        how: Resizable | None = self.jobs.fields.resizable
-        return how
-
-    @property
     def single_jobs(self) -> bool:
         """Whether jobs are simulated one by one, as resizable ones are, and not as columns."""
         given = self.jobs.single or self.jobs.fields.resizable is not None
@@ -419,15 +412,10 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         return made
 
     @property
-    def source(self) -> str:
-        """Where the jobs come from, for results."""
-        source: str = self.jobs.source
-        return source
-
-    @property
     def name(self) -> str:
         """Name of the workload, for results."""
-        return Path(self.source).name.removesuffix(".gz").rpartition(".")[0] or self.source
+        source: str = self.jobs.source
+        return Path(source).name.removesuffix(".gz").rpartition(".")[0] or source
 
     @property
     def title(self) -> str:

@@ -112,10 +112,10 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
             _check_demands(settings.jobs.fields.workload, loaded, machine)
         resources = _resources_of(loaded, machine)
         source = _single_jobs(settings, loaded, machine, sharing, resources)
-    elif settings.resizable is not None:
+    elif (how := settings.jobs.fields.resizable) is not None:
         jobs, report = cleaned(settings, loaded, machine.processors, rules)
         size, limits = machine.processors, machine.limits
-        how, seed = settings.resizable, settings.seed or 0
+        seed = settings.seed or 0
         workload = of_trace(jobs, size, how, seed, kills=kills, limits=limits)
         resources = loaded.capacities()
         source = _single_jobs(settings, workload, machine, sharing, resources)
@@ -298,7 +298,7 @@ def machine_for(settings: Settings, loaded: Trace | Workload) -> tuple[Platform,
         size = machine_size(loaded)  # its error names the largest job
     if size is None:
         raise ConfigError(
-            f"{settings.source} names no processors; give their number", field="processors"
+            f"{settings.jobs.source} names no processors; give their number", field="processors"
         )
     return machine_file.flat(size), note
 

@@ -161,7 +161,7 @@ def test_resizable_jobs(counted: bool) -> None:
     fields: dict[str, Any] = {"processors": 64, "scenario": "fcfs-pr", "seed": 3}
     experiment = Experiment(jobs, select=None if counted else "first-fit", **fields)
     cleaned, _ = normalise(swf.read(SMALL), 64)
-    how = experiment.resizable
+    how = jobs.fields.resizable
     assert how is not None
     workload = of_trace(cleaned, 64, how, 3, kills=False)
     expected = by_engine(workload, machine_file.flat(64), scenario("fcfs-pr"))

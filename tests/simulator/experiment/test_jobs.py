@@ -74,7 +74,7 @@ def test_a_speedup_as_object_and_a_cost_as_text_or_mapping() -> None:
     assert jobs.with_resizable(1, text) == jobs.with_resizable(1.0, parse(text))
     costs: list[Any] = ["start_s=2,join_s=1", {"start_s": 2, "join_s": 1}]
     made = [jobs.with_resizable(cost=cost) for cost in costs]
-    hows = [Experiment(one).resizable for one in made]
+    hows = [Experiment(one).jobs.fields.resizable for one in made]
     assert [how and how.resize_cost() for how in hows] == [ResizeCost(start_s=2, join_s=1)] * 2
 
 
