@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from reshape.times import seconds_of
-from scheduler.clock.loop import DrivenMachine
 from scheduler.model.events import Event, JobSubmitted, NodeJoined, NodeLost, ResizeFailed
 from scheduler.model.job import Job
 from scheduler.model.machine import Machine
@@ -123,6 +122,7 @@ class PooledSite:
     Attributes
     ----------
     ended : allocations that have ended, in the order of their ends.
+    machine, jobs, live : of the core.
     """
 
     def __init__(
@@ -137,6 +137,7 @@ class PooledSite:
     ) -> None:
         kill = kill_at_walltime
         self.core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
+        self.machine, self.jobs, self.live = self.core.machine, self.core.jobs, self.core.live
         self._pool = Pool(PoolRecord(NAME, options))
         self._waits, self._rng = waits, np.random.default_rng(seed)
         self._partition = self.core.partitions[0]
@@ -159,21 +160,6 @@ class PooledSite:
     def now(self) -> float:
         """Time of the latest instant handled, seconds."""
         return self.core.now
-
-    @property
-    def jobs(self) -> Mapping[int, Job]:
-        """All jobs that the core remembers, by number."""
-        return self.core.jobs
-
-    @property
-    def live(self) -> Mapping[int, Job]:
-        """The jobs that hold processors, by number."""
-        return self.core.live
-
-    @property
-    def machine(self) -> DrivenMachine:
-        """Nodes and processors."""
-        return self.core.machine
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""

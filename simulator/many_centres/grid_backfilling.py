@@ -106,7 +106,7 @@ class GridBackfilling:
 
     Attributes
     ----------
-    cores : the one core.
+    cores : the one core; machine, jobs, live : of it.
     ran_at : job number -> index of the centre at which the job started.
     cpu_factors : job number -> CPU factor of that centre, where it is not 1.
     moved, quotes : 0 and None, as no job waits at a centre, and none is quoted.
@@ -137,7 +137,7 @@ class GridBackfilling:
             keep_ended=keep_ended,
         )
         self.cores = [self.core]
-        self.machine = self.core.machine
+        self.machine, self.jobs, self.live = self.core.machine, self.core.jobs, self.core.live
         self.ran_at: dict[int, int] = {}
         self.moved, self.quotes = 0, None
 
@@ -145,16 +145,6 @@ class GridBackfilling:
     def now(self) -> float:
         """Time of the latest instant, s."""
         return max(-inf, self.core.now)
-
-    @property
-    def jobs(self) -> Mapping[int, Job]:
-        """Jobs by number, without ended ones."""
-        return self.core.jobs
-
-    @property
-    def live(self) -> Mapping[int, Job]:
-        """The jobs that hold processors, by number."""
-        return self.core.live
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
