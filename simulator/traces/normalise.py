@@ -223,10 +223,7 @@ def normalise(
         "larger": (sizes > most) | too_long | (resources > capacities).any(axis=1),
         "duplicates": _repeated(trace.columns["job"]),
     }
-    for name in ("larger", "duplicates"):
-        if getattr(rules, name) == "error" and irregular[name].any():
-            line = int(np.argmax(irregular[name]))
-            _refuse(trace, name, line, sizes, int(most[line]), too_long=bool(too_long[line]))
+    _refuse(trace, rules, irregular, sizes, most, too_long)
     lines = _some(_ordered(_kept(irregular, rules), column, rules), trace, processors)
     run, estimate = _times(requested[lines], run[lines], rules)
     within = np.minimum(sizes, most)[lines].astype(np.int64)
@@ -248,9 +245,7 @@ def normalise(
         partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
         partitions=() if partitions is None else partitions.names,
     )
-    report = _report(trace, irregular, len(lines))
-    cut = int((sizes < given).sum())  # a trace of a program has counted none
-    return jobs, msgspec.structs.replace(report, fractions=max(report.fractions, cut))
+    return jobs, _report(trace, irregular, len(lines), cut=int((sizes < given).sum()))
 
 
 def _some(lines: Ints, trace: Trace, processors: int) -> Ints:
@@ -299,12 +294,18 @@ def _bounds(trace: Trace, lines: Ints, processors: Ints) -> dict[str, Ints]:
     return bounds
 
 
-def _report(trace: Trace, irregular: Mapping[str, Bools], kept: int) -> CleaningReport:
-    """Count the jobs to which each rule applies."""
+def _report(trace: Trace, irregular: Mapping[str, Bools], kept: int, cut: int) -> CleaningReport:
+    """Count the jobs to which each rule applies.
+
+    Parameters
+    ----------
+    cut : sizes that were rounded down; a trace of a program has counted none.
+    """
     unsorted = int((np.diff(_column(trace, "submit")) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in irregular.items()}
     odd = msgspec.structs.asdict(trace.oddities)
     del odd["first_skipped"]
+    odd["fractions"] = max(odd["fractions"], cut)
     return CleaningReport(jobs=len(trace), kept=kept, unsorted=unsorted, **counts, **odd)
 
 
@@ -409,9 +410,20 @@ def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
 
 
 def _refuse(
-    trace: Trace, name: str, line: int, sizes: Floats, processors: int, *, too_long: bool
+    trace: Trace,
+    rules: Rules,
+    irregular: Mapping[str, Bools],
+    sizes: Floats,
+    most: Floats,
+    beyond: Bools,
 ) -> None:
-    number = int(trace.columns["job"][line])
+    """Refuse the first job for which a rule says "error"; see `_limited` for the limits."""
+    refused = [name for name in ("larger", "duplicates") if getattr(rules, name) == "error"]
+    name = next((name for name in refused if irregular[name].any()), None)
+    if name is None:
+        return
+    line = int(np.argmax(irregular[name]))
+    number, processors, too_long = int(trace.columns["job"][line]), int(most[line]), beyond[line]
     if name == "larger" and trace.is_table and not too_long and sizes[line] > processors:
         raise ConfigError(
             f"row {line}: must be at most {processors}, the processors of the machine, got"
