@@ -122,18 +122,11 @@ class Engine:
             self._jobs = columns_of(single) if columns is None else columns
             specs = [job.spec for job in single]
         submit_times, run_s = self._jobs.submit_times(), self._jobs.run_times()
-        shared = None
-        if sharing is not None:
-            demands = sharing.demands([spec.shared for spec in specs])
-            shared = SharedIterations(agenda, demands, sharing.nodes())
+        shared = _shared_iterations(sharing, agenda, specs, single=single is not None)
         physics: Physics
         if single is None:
             physics = RigidJobs(agenda, run_s, contiguity, cpu_factors, shared)
         else:
-            if sharing is not None and sharing.windows != "changes":
-                raise ValueError(
-                    f"windows {sharing.windows!r} need jobs that are not resized; take 'changes'"
-                )
             self._shared = shared
             parts = (single, site, agenda, costs, rng, contiguity, cpu_factors, shared, allocations)
             physics = self._programs = Programs(*parts)
@@ -176,6 +169,20 @@ class Engine:
             computed = _computed(schedule, self._shared.times)
             schedule = msgspec.structs.replace(schedule, computed=computed)
         return schedule
+
+
+def _shared_iterations(
+    sharing: Sharing | None, agenda: Agenda, specs: Sequence[JobSpec], *, single: bool
+) -> SharedIterations | None:
+    """What moves the ends of jobs on shared nodes; None: no nodes are shared."""
+    if sharing is None:
+        return None
+    if single and sharing.windows != "changes":
+        raise ValueError(
+            f"windows {sharing.windows!r} need jobs that are not resized; take 'changes'"
+        )
+    demands = sharing.demands([spec.shared for spec in specs])
+    return SharedIterations(agenda, demands, sharing.nodes())
 
 
 def together(watches: Sequence[Watch | None]) -> Watch | None:

@@ -183,12 +183,10 @@ def sweep(
         raise ConfigError(f"must be row or raise, got {on_error!r}", field="on_error")
     points = [_GridPoint(experiment, values) for values in grid_points(axes)]
     width = min(workers or len(os.sched_getaffinity(0)), len(points))
-    results: dict[int, dict[str, Any]] = {}
     with ResultFile(None if file is None else Path(file), _by_digest) as kept:
         keys = ["" if file is None else digest(point.experiment) for point in points]
-        for i, key in enumerate(keys if file is not None else ()):
-            if (known := kept.get(key.encode())) is not None:
-                results[i] = json.loads(known)
+        done = {i: kept.get(key.encode()) for i, key in enumerate(keys) if file is not None}
+        results = {i: json.loads(kept_one) for i, kept_one in done.items() if kept_one is not None}
         missing = [i for i in range(len(points)) if i not in results]
         computed = _computed(experiment, points, missing, width, executor, shows=progress)
         with closing(computed):  # ends the processes if a point raises

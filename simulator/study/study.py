@@ -407,7 +407,7 @@ def means(rows: Sequence[Row], out: Path | None) -> Report:
         point = {name: value for name, value in row.parameters.items() if name != SEED}
         groups.setdefault(msgspec.json.encode(point, order="deterministic"), []).append(row)
     varied = _varied(rows)
-    numbers = [name for name in _names(row.result for row in rows) if _any_number(rows, name)]
+    numbers = [name for name in _names(row.result for row in rows) if _values(rows, name)]
     data, lines = [], []
     for group in groups.values():
         point = {name: group[0].parameters.get(name) for name in varied}
@@ -445,10 +445,6 @@ def _varied(rows: Sequence[Row]) -> list[str]:
 def _names(mappings: Any) -> list[str]:
     """Names in the order in which they are met first."""
     return list(dict.fromkeys(name for mapping in mappings for name in mapping))
-
-
-def _any_number(rows: Sequence[Row], name: str) -> bool:
-    return bool(_values(rows, name))
 
 
 def _values(rows: Sequence[Row], name: str) -> list[float]:
