@@ -125,9 +125,16 @@ class Located:
 
         from scheduler.text.yaml_text import MOST_REPEATED
 
-        source, line = self._origins[()].source, node.start_mark.line + 1
+        source = self._origins[()].source
+
+        def refuse(message: str, at: yaml.Node, place: FieldPath = field) -> NoReturn:
+            line = at.start_mark.line + 1
+            raise ConfigError(
+                message, file=source, line=line, field=dotted(place) or None
+            ) from None
+
         if field not in self._origins or not field:
-            self._origins[field] = Origin(source, line)
+            self._origins[field] = Origin(source, node.start_mark.line + 1)
         if any(node is other for other in above):
             self.fail(field, "refers to itself")
         self._converted += 1
@@ -141,36 +148,18 @@ class Located:
             try:
                 return loader.scalar(node)
             except yaml.MarkedYAMLError as error:
-                raise ConfigError(
-                    str(error.problem), file=source, line=line, field=dotted(field) or None
-                ) from None
+                refuse(str(error.problem), node)
         values: dict[str, Any] = {}
         for key, value in node.value:
-            line = key.start_mark.line + 1
             if not isinstance(key, yaml.ScalarNode):
-                raise ConfigError(
-                    "the name of a field must be a text, not a list or a mapping",
-                    file=source,
-                    line=line,
-                    field=dotted(field) or None,
-                )
+                refuse("the name of a field must be a text, not a list or a mapping", key)
             name = str(key.value)
             if len(name) > SHOWN:
-                raise ConfigError(
-                    f"a field has a name of {len(name)} characters, more than {SHOWN}",
-                    file=source,
-                    line=line,
-                    field=dotted(field) or None,
-                )
+                refuse(f"a field has a name of {len(name)} characters, more than {SHOWN}", key)
             if name in values:
-                raise ConfigError(
-                    "is given twice; keep one",
-                    file=source,
-                    line=line,
-                    field=dotted((*field, name)),
-                )
+                refuse("is given twice; keep one", key, (*field, name))
             # Errors refer to the line of the field name, not to the line on which its value begins.
-            self._origins[*field, name] = Origin(source, line)
+            self._origins[*field, name] = Origin(source, key.start_mark.line + 1)
             values[name] = self._to_values(loader, value, (*field, name), above)
         return values
 
