@@ -26,10 +26,12 @@ and they would hide the lines of the program.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from reshape.errors import ReshapeError
 
 _PLACEHOLDER = re.compile(r"%(?:\{JOB_ID\}|(\d*)([jJAastxuN%]))")
+_ANY = re.compile(r"%(?:\{JOB_ID\}|(\d*)([A-Za-z%]))", re.ASCII)
 #: The most digits to which a number is filled up.
 _DIGITS = 10
 _KNOWN = "%j %J %A %a %s %t %x %u %N %% and %{JOB_ID}"
@@ -55,6 +57,22 @@ def check_output_name(text: str, what: str = "output") -> None:
     raise ReshapeError(f"the {what} {text!r} has the placeholder {wrong!r}: known are {_KNOWN}")
 
 
+def filled(text: str, values: Mapping[str, int | str]) -> str:
+    """Replace placeholders in the name of an output file; others stay as they are.
+
+    Parameters
+    ----------
+    values : of letters, and of "" for ``%{JOB_ID}``; numbers are filled up to the least digits.
+    """
+
+    def value(match: re.Match[str]) -> str:
+        digits, letter = match.groups(default="")
+        own = values.get(letter, match.group())
+        return own if isinstance(own, str) else str(own).zfill(min(int(digits or 0), _DIGITS))
+
+    return _ANY.sub(value, text)
+
+
 def output_name(text: str, *, job: int, name: str, user: str, host: str = "") -> str:
     """Return the name of an output file.
 
@@ -65,30 +83,13 @@ def output_name(text: str, *, job: int, name: str, user: str, host: str = "") ->
         known, and `%N` stays.
     """
     texts = {"x": name, "u": user, "N": host.partition(".")[0] or "%N", "%": "%"}
-    numbers = {"j": job, "J": job, "A": job, "a": 0, "s": 0, "t": 0}
-
-    def value(match: re.Match[str]) -> str:
-        digits, letter = match.groups()
-        if letter in texts:
-            return texts[letter].replace("/", "_")
-        return str(numbers[letter or "j"]).zfill(min(int(digits or 0), _DIGITS))
-
-    return _PLACEHOLDER.sub(value, text)
+    words = {letter: word.replace("/", "_") for letter, word in texts.items()}
+    return filled(text, {**words, "": job, "j": job, "J": job, "A": job, "a": 0, "s": 0, "t": 0})
 
 
 def task_output(text: str, array: int, index: int) -> str:
     """Replace the placeholders of an array and an index in the name of an output file."""
-    numbers = {"A": array, "a": index}
-
-    def value(match: re.Match[str]) -> str:
-        digits, letter = match.groups()
-        if letter is None:
-            return f"{array}_{index}"
-        if letter not in numbers:
-            return match.group()
-        return str(numbers[letter]).zfill(min(int(digits or 0), _DIGITS))
-
-    return _PLACEHOLDER.sub(value, text)
+    return filled(text, {"": f"{array}_{index}", "A": array, "a": index})
 
 
 def step_output(text: str, job: int, label: str) -> str:
@@ -99,17 +100,8 @@ def step_output(text: str, job: int, label: str) -> str:
     job : number of the job of the step.
     label : the step as users write it, 17.0.
     """
-    numbers = {"j": str(job), "s": label.rpartition(".")[2]}
-
-    def value(match: re.Match[str]) -> str:
-        digits, letter = match.groups()
-        if letter in (None, "J"):
-            return label
-        if letter not in numbers:
-            return match.group()
-        return numbers[letter].zfill(min(int(digits or 0), _DIGITS))
-
-    return _PLACEHOLDER.sub(value, text)
+    index = int(label.rpartition(".")[2])
+    return filled(text, {"": label, "J": label, "j": job, "s": index})
 
 
 #: Lines that are kept, and characters of each.

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from reshape.wire.identity import SLURM_VARIABLE
 from scheduler.client.scripts.step_streams import open_input
+from scheduler.text.job_output import filled
 
 #: Variable of Slurm <- variable of the service.
 _SAME = {
@@ -179,29 +180,23 @@ def main(words: Sequence[str]) -> None:
 
 def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> None:
     """Let a descriptor read or write the file that a pattern with %t, %n and so on names."""
-    job = variables.get("SLURM_JOB_ID", "0")
-    array = variables.get("SLURM_ARRAY_JOB_ID", job)
-    values = {
-        "t": variables["SLURM_PROCID"],
-        "n": variables["SLURM_NODEID"],
-        "j": job,
-        "J": f"{job}.{variables.get('SLURM_STEP_ID', '0')}",
-        "s": variables.get("SLURM_STEP_ID", "0"),
-        "A": array,
-        "a": variables.get("SLURM_ARRAY_TASK_ID", "0"),
-        "x": variables["SLURM_JOB_NAME"],
-        "u": os.environ.get("USER", ""),
-        "N": socket.gethostname().partition(".")[0],
-        "%": "%",
-    }
-    parts = pattern.split("%")
-    path = parts[0]
-    rest = iter(parts[1:])
-    for part in rest:
-        if not part:  # %%
-            path += "%" + next(rest, "")
-        else:
-            path += values.get(part[0], f"%{part[0]}") + part[1:]
+    job, step = (int(variables.get(f"SLURM_{name}_ID", 0)) for name in ("JOB", "STEP"))
+    path = filled(
+        pattern,
+        {
+            "t": int(variables["SLURM_PROCID"]),
+            "n": int(variables["SLURM_NODEID"]),
+            "j": job,
+            "J": f"{job}.{step}",
+            "s": step,
+            "A": int(variables.get("SLURM_ARRAY_JOB_ID", job)),
+            "a": int(variables.get("SLURM_ARRAY_TASK_ID", 0)),
+            "x": variables["SLURM_JOB_NAME"],
+            "u": os.environ.get("USER", ""),
+            "N": socket.gethostname().partition(".")[0],
+            "%": "%",
+        },
+    )
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND if descriptor else os.O_RDONLY
         opened = os.open(path, flags, 0o666)

@@ -12,6 +12,7 @@ from scheduler.text.job_output import (
     WIDTH,
     check_output_name,
     error_line,
+    filled,
     last_lines,
     output_name,
     step_output,
@@ -124,3 +125,8 @@ def test_no_text_leaves_control_characters(text: str) -> None:
 )  # fmt: skip
 def test_the_line_of_the_error(text: str, line: str) -> None:
     assert error_line(last_lines(text)) == line
+
+
+def test_numbers_are_filled_up_and_what_is_unknown_stays() -> None:
+    values = {"t": 3, "x": "lu", "%": "%"}
+    assert filled("%4t %t %9x %b %{JOB_ID} %%t", values) == "0003 3 lu %b %{JOB_ID} %t"
