@@ -18,24 +18,26 @@ SUBCOMMANDS = {
         "reshape.doctor.command:doctor", "Check whether jobs can run and be resized here."
     ),
     "try": Entry(
-        "scheduler.client.try_command:try_program",
+        "scheduler.client.commands.try_program:try_program",
         "Run a program with resizes on purpose, and compare.",
     ),
-    "serve": Entry("scheduler.client.serve_command:serve", "Start the scheduler service."),
-    "submit": Entry("scheduler.client.submit_command:submit", "Submit a job."),
-    "batch": Entry("scheduler.client.submit_command:batch", "Submit a job script."),
+    "serve": Entry("scheduler.client.commands.serve:serve", "Start the scheduler service."),
+    "submit": Entry("scheduler.client.commands.submit:submit", "Submit a job."),
+    "batch": Entry("scheduler.client.commands.submit:batch", "Submit a job script."),
     "run": Entry(
         "scheduler.client.scripts.run_command:run", "Start a step of a job, from its script."
     ),
     "quote": Entry(
         "scheduler.client.forecasting:quote", "Show when a job would start if submitted now."
     ),
-    "queue": Entry("scheduler.client.list_commands:queue", "List waiting and running jobs."),
-    "info": Entry("scheduler.client.commands:info", "Show the service, or one job in full."),
-    "history": Entry("scheduler.client.list_commands:history", "List ended jobs and their sizes."),
-    "stats": Entry("scheduler.client.stats_command:stats", "Show utilisation, waits and resizes."),
+    "queue": Entry("scheduler.client.commands.lists:queue", "List waiting and running jobs."),
+    "info": Entry("scheduler.client.commands.jobs:info", "Show the service, or one job in full."),
+    "history": Entry("scheduler.client.commands.lists:history", "List ended jobs and their sizes."),
+    "stats": Entry("scheduler.client.commands.stats:stats", "Show utilisation, waits and resizes."),
     "web": Entry("scheduler.client.web.command:web", "Show the machine, the queue and jobs, live."),
-    "explain": Entry("scheduler.client.commands:explain", "Show why a job waits or was resized."),
+    "explain": Entry(
+        "scheduler.client.commands.jobs:explain", "Show why a job waits or was resized."
+    ),
     "node": Entry(
         "scheduler.client.administration.nodes:node", "List, drain, resume and remove nodes."
     ),
@@ -46,16 +48,16 @@ SUBCOMMANDS = {
     "pool": Entry(
         "scheduler.client.administration.nodes:pool", "Add, list and remove elastic pools."
     ),
-    "wait": Entry("scheduler.client.submit_command:wait", "Wait for jobs to end."),
-    "output": Entry("scheduler.client.commands:output", "Print the output of a job."),
-    "cancel": Entry("scheduler.client.change_commands:cancel", "Cancel jobs."),
-    "hold": Entry("scheduler.client.change_commands:hold", "Hold queued jobs."),
-    "release": Entry("scheduler.client.change_commands:release", "Release held jobs."),
+    "wait": Entry("scheduler.client.commands.submit:wait", "Wait for jobs to end."),
+    "output": Entry("scheduler.client.commands.jobs:output", "Print the output of a job."),
+    "cancel": Entry("scheduler.client.commands.jobs:cancel", "Cancel jobs."),
+    "hold": Entry("scheduler.client.commands.jobs:hold", "Hold queued jobs."),
+    "release": Entry("scheduler.client.commands.jobs:release", "Release held jobs."),
     "requeue": Entry(
-        "scheduler.client.change_commands:requeue", "End running jobs and queue them again."
+        "scheduler.client.commands.jobs:requeue", "End running jobs and queue them again."
     ),
-    "update": Entry("scheduler.client.change_commands:update", "Change a job's request."),
-    "stop": Entry("scheduler.client.commands:stop", "Stop the scheduler service."),
+    "update": Entry("scheduler.client.commands.jobs:update", "Change a job's request."),
+    "stop": Entry("scheduler.client.commands.jobs:stop", "Stop the scheduler service."),
     "journal": Entry(
         "scheduler.client.administration.journal:journal",
         "Show, export, compact and prune a journal.",

@@ -31,7 +31,7 @@ from typing import Any, get_args
 
 from scheduler.client import background
 from scheduler.client.api.asking import ask
-from scheduler.client.submission import prepare
+from scheduler.client.requests.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import PenaltyRule, SharedCapacity, SharedNodes, Windows
 from scheduler.protocol import messages as m

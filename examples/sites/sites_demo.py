@@ -34,6 +34,7 @@ from reshape.errors import ReshapeError
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.demo.command import as_json, failures, write_json, write_page
 from scheduler.client.demo.workload import LONGEST_S, LOOK_S, embedded_service
+from scheduler.client.requests.submission import prepare
 from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import (
@@ -44,7 +45,6 @@ from scheduler.client.sites.submitting import (
     request_of,
     submit_to_best,
 )
-from scheduler.client.submission import prepare
 from scheduler.protocol.messages import JobInfo
 
 #: Metrics of the demonstration, unless others are given.

@@ -10,8 +10,8 @@ import msgspec
 from rich.table import Table
 from sites_workload import DemoSite
 
+from scheduler.client.commands.stats import stats_of
 from scheduler.client.demo.command import measure, new_table
-from scheduler.client.stats_command import stats_of
 from scheduler.protocol.messages import JobInfo
 
 

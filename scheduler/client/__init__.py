@@ -1,1 +1,1 @@
-"""Commands that start, query and stop a service."""
+"""What users run and import: commands, the Python client, pages, and runs on trial."""

@@ -16,8 +16,8 @@ from reshape.errors import ReshapeError
 from reshape.times import utc_moment
 from scheduler.client.api import operations
 from scheduler.client.api.asking import list_jobs, run
-from scheduler.client.job_options import request_options
 from scheduler.client.options import WALLTIME, echo_json, json_option, service_option
+from scheduler.client.requests.job_options import request_options
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m

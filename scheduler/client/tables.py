@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from textwrap import indent
 
@@ -230,20 +229,3 @@ def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
         ),
     }
     return Table.of(partitions, columns, "PARTITION SCENARIO")
-
-
-def plain_name(argv: Sequence[str]) -> str:
-    """Name a job after its program: ``apps.lu`` for ``python -m apps.lu``."""
-    program = argv[0].rpartition("/")[2]
-    if re.fullmatch(r"python[\d.]*", program):
-        words = iter(argv[1:])
-        for word in words:
-            if word == "-m":
-                return next(words, program)
-            if word in ("-X", "-W"):  # options with a value
-                next(words, None)
-            elif word == "-c":
-                break
-            elif not word.startswith("-"):
-                return word.rpartition("/")[2]
-    return program

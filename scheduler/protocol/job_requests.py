@@ -1,7 +1,8 @@
 """What users request of jobs: to submit one, to start a step of one, and to change them.
 
-`Submission` is what a user asks for. `scheduler.client.job_options` declares the options that
-become its fields, and `scheduler.service.components.admission` makes the request in the core of it.
+`Submission` is what a user asks for. `scheduler.client.requests.job_options` declares the options
+that become its fields, and `scheduler.service.components.admission` makes the request in the core
+of it.
 """
 
 from __future__ import annotations

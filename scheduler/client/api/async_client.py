@@ -16,7 +16,7 @@ from typing import Self, TypeVar
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.messages import Failure, MessageBase
 from scheduler.client.api import operations
-from scheduler.client.api.client import WATCH_S, AsyncSide, JobMethods, ServiceMethods
+from scheduler.client.api.client import WATCH_S, ForEventLoop, JobMethods, ServiceMethods
 from scheduler.client.api.operations import Operation, ServiceRequest
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
@@ -81,7 +81,7 @@ class _AsyncConnection:
                     future.set_exception(error)
 
 
-class AsyncJobHandle(JobMethods, AsyncSide):
+class AsyncJobHandle(JobMethods, ForEventLoop):
     """A job of a service; see `JobHandle`."""
 
     async def watch(self) -> AsyncIterator[m.Story]:
@@ -97,7 +97,7 @@ class AsyncJobHandle(JobMethods, AsyncSide):
             await asyncio.sleep(WATCH_S)
 
 
-class AsyncClient(ServiceMethods[AsyncJobHandle], AsyncSide):
+class AsyncClient(ServiceMethods[AsyncJobHandle], ForEventLoop):
     """A client of a scheduler service for one event loop; parameters and errors as of `Client`."""
 
     _handle = AsyncJobHandle

@@ -32,10 +32,11 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.client.api import keywords, operations
+from scheduler.client.api import operations
 from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest
-from scheduler.client.job_options import Changes, JobOptions
-from scheduler.client.submission import check_places
+from scheduler.client.requests import keywords
+from scheduler.client.requests.job_options import Changes, JobOptions
+from scheduler.client.requests.submission import check_places
 from scheduler.forecasts.answers import JobForecast, Quote
 from scheduler.protocol import client as protocol
 from scheduler.protocol import messages as m
@@ -82,7 +83,7 @@ class Blocking:
     """A client whose methods return results."""
 
 
-class AsyncSide:
+class ForEventLoop:
     """A client whose methods are coroutines."""
 
 
@@ -100,7 +101,7 @@ class ClientMethod(Generic[P, T]):
     def __get__(self, owner: Blocking, kind: type) -> Callable[P, T]: ...
 
     @overload
-    def __get__(self, owner: AsyncSide, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, owner: ForEventLoop, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
 
     @overload
     def __get__(self, owner: None, kind: type) -> Callable[Concatenate[Any, P], Any]: ...
@@ -126,7 +127,7 @@ class ClientMethod(Generic[P, T]):
 
         hints = get_type_hints(self._operation)
         hints["return"] = get_args(hints["return"])[-1]
-        method: Any = awaited if issubclass(kind, AsyncSide) else blocking
+        method: Any = awaited if issubclass(kind, ForEventLoop) else blocking
         update_wrapper(method, self._operation)
         method.__annotations__ = {name: shown(hint) for name, hint in hints.items()}
         written, returned = signature(self._operation), method.__annotations__["return"]

@@ -22,6 +22,7 @@ from rich.table import Table
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.client.columns import sizes_text
+from scheduler.client.commands.stats import stats_of
 from scheduler.client.demo.workload import (
     FEWEST_PROCESSORS,
     JOBS,
@@ -31,7 +32,6 @@ from scheduler.client.demo.workload import (
     shown_progress,
     workload,
 )
-from scheduler.client.stats_command import stats_of
 from scheduler.client.web.document import report
 from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading

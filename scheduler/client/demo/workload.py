@@ -32,7 +32,7 @@ from reshape.topology import Topology
 from reshape.wire.connection import endpoint_of
 from scheduler.client.background import start, stop
 from scheduler.client.columns import running_s, sizes_text
-from scheduler.client.submission import prepare
+from scheduler.client.requests.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.client import ServiceConnection, expect

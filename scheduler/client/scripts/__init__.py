@@ -1,1 +1,1 @@
-"""Job scripts: their options, those of Slurm among them, and the command that submits them."""
+"""What a job script calls to start steps: `reshape run` and `mpiexec`."""

@@ -23,7 +23,8 @@ from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.times import in_local_time
 from reshape.wire.connection import located
 from reshape.wire.identity import Identity, identity_of_script
-from scheduler.client.job_options import per_process_option
+from scheduler.client.requests.job_options import per_process_option
+from scheduler.client.requests.submission import check_outputs, prepare
 from scheduler.client.scripts.step_streams import (
     StepOutput,
     files_of,
@@ -31,7 +32,6 @@ from scheduler.client.scripts.step_streams import (
     own_input,
     own_outputs,
 )
-from scheduler.client.submission import check_outputs, prepare
 from scheduler.client.tables import exit_status
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection, expect

@@ -1,11 +1,10 @@
-"""`scancel` and `scontrol`."""
+"""`scontrol`."""
 
 from __future__ import annotations
 
 import os
 import re
 import signal
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,10 +12,9 @@ from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.columns import end_of
-from scheduler.client.scripts.slurm_manual import SCANCEL, SCONTROL, SCONTROL_REFUSED
-from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, hosts, states
+from scheduler.client.requests.slurm_manual import SCONTROL, SCONTROL_REFUSED
+from scheduler.client.slurm.listings import as_slurm, hosts
 from scheduler.model.arrays import names
-from scheduler.model.requests import signal_number
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
@@ -33,51 +31,6 @@ _UPDATES = {
     "dependency": "dependency",
     "starttime": "begin",
 }
-
-
-def scancel(words: Sequence[str]) -> int:
-    """Cancel jobs, or send them a signal, as scancel(1) does."""
-    given, jobs = SCANCEL.parse(words, os.environ)
-    number = _signal(given["signal"]) if "signal" in given else 0
-    with Client() as service:
-        handles = _jobs(service, given, jobs)
-        refused = [] if number else [*service.cancel(handles).values()]
-        for job in handles if number else ():
-            try:
-                job.signal(number, to_script="batch" in given)
-            except ReshapeError as error:
-                refused.append(str(error))
-    refused = [why for why in refused if jobs or "ended already" not in why]
-    for why in refused:
-        print(f"scancel: error: {why}", file=sys.stderr)
-    return int(bool(refused))
-
-
-def _signal(text: str) -> int:
-    try:
-        return signal_number(text)
-    except ValueError as error:
-        raise ReshapeError(f"--signal: {error}") from None
-
-
-def _jobs(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
-    """Jobs that a command line of scancel names; those of them that its other options choose."""
-    named = [word for text in jobs for word in names(text) if word]
-    handles = [service.job(word) for word in named]
-    if not given.keys() & {"me", "name", "user", "state", "partition"}:
-        if not named:
-            raise ReshapeError("No job identification provided")
-        return handles
-    wanted = states(given.get("state") or "all")
-    user = service.user if "me" in given else given.get("user")
-    choice = {"jobs": ",".join(named)} if named else {}
-    choice |= {name: given[name] for name in ("name", "partition") if name in given}
-    listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
-    return [
-        service.job(job.job)
-        for job in chosen(listed, choice, user)
-        if "state" not in given or job.state in wanted
-    ]
 
 
 def scontrol(words: Sequence[str]) -> None:

@@ -13,9 +13,16 @@ from reshape.errors import ReshapeError
 from reshape.times import parse_moment
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client
-from scheduler.client.columns import FIELDS, LETTER, Column, JobFormat, sorted_jobs, width_of
-from scheduler.client.list_options import one_by_one
-from scheduler.client.scripts.slurm_manual import SACCT, SINFO, SQUEUE
+from scheduler.client.columns import (
+    FIELDS,
+    LETTER,
+    Column,
+    JobFormat,
+    one_by_one,
+    sorted_jobs,
+    width_of,
+)
+from scheduler.client.requests.slurm_manual import SACCT, SINFO, SQUEUE
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
 from scheduler.text.formats import format_moment, format_time

@@ -15,7 +15,7 @@ from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from reshape.wire.connection import is_access_file
 from scheduler.client.options import service_option
-from scheduler.client.scripts.slurm_manual import MANUAL
+from scheduler.client.requests.slurm_manual import MANUAL
 
 #: Command -> module and function.
 PROGRAMS = {
@@ -24,7 +24,7 @@ PROGRAMS = {
     "squeue": ("listings", "squeue"),
     "sacct": ("listings", "sacct"),
     "sinfo": ("listings", "sinfo"),
-    "scancel": ("control", "scancel"),
+    "scancel": ("submitting", "scancel"),
     "scontrol": ("control", "scontrol"),
     "salloc": ("submitting", "salloc"),
 }

@@ -1,4 +1,4 @@
-"""`sbatch` and `srun`."""
+"""`sbatch`, `srun` and `scancel`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
 from scheduler.client.api import operations
 from scheduler.client.api.client import Client, JobHandle
-from scheduler.client.scripts.run_command import run_as_step
-from scheduler.client.scripts.script_file import (
+from scheduler.client.requests.script_file import (
     JobScript,
     Translation,
     count,
@@ -31,11 +30,15 @@ from scheduler.client.scripts.script_file import (
     translated,
     wrapped,
 )
-from scheduler.client.scripts.slurm_manual import SBATCH, SRUN
+from scheduler.client.requests.slurm_manual import SBATCH, SCANCEL, SRUN
+from scheduler.client.requests.submission import check_places, prepare
+from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
-from scheduler.client.submission import check_places, prepare
+from scheduler.client.slurm.listings import all_as_slurm, chosen, states
 from scheduler.client.tables import exit_status
+from scheduler.model.arrays import names
+from scheduler.model.requests import signal_number
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.protocol.messages import JobInfo
@@ -136,17 +139,17 @@ def _environment(text: str | None) -> dict[str, Any]:
         raise ReshapeError(f"--export={text}: {error}") from None
     if words == ["ALL"]:
         return {}
-    names = os.environ if "ALL" in words else _KEPT
-    chosen = {name: os.environ[name] for name in names if name in os.environ}
+    inherited = os.environ if "ALL" in words else _KEPT
+    environment = {name: os.environ[name] for name in inherited if name in os.environ}
     for word in words:
         name, equals, value = word.partition("=")
         if not name:
             raise ReshapeError(f"--export={text}: {word!r} has no name of a variable")
         if equals:
-            chosen[name] = value
+            environment[name] = value
         elif name in os.environ:
-            chosen[name] = os.environ[name]
-    return {"environment": chosen}
+            environment[name] = os.environ[name]
+    return {"environment": environment}
 
 
 def _script(command: str | None, rest: Sequence[str]) -> JobScript:
@@ -256,6 +259,51 @@ def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
             own = service.job(job.id)
             own.cancel()
             return own.wait()
+
+
+def scancel(words: Sequence[str]) -> int:
+    """Cancel jobs, or send them a signal, as scancel(1) does."""
+    given, jobs = SCANCEL.parse(words, os.environ)
+    number = _signal(given["signal"]) if "signal" in given else 0
+    with Client() as service:
+        handles = _named(service, given, jobs)
+        refused = [] if number else [*service.cancel(handles).values()]
+        for job in handles if number else ():
+            try:
+                job.signal(number, to_script="batch" in given)
+            except ReshapeError as error:
+                refused.append(str(error))
+    refused = [why for why in refused if jobs or "ended already" not in why]
+    for why in refused:
+        print(f"scancel: error: {why}", file=sys.stderr)
+    return int(bool(refused))
+
+
+def _signal(text: str) -> int:
+    try:
+        return signal_number(text)
+    except ValueError as error:
+        raise ReshapeError(f"--signal: {error}") from None
+
+
+def _named(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
+    """Jobs that a command line of scancel names; those of them that its other options choose."""
+    named = [word for text in jobs for word in names(text) if word]
+    handles = [service.job(word) for word in named]
+    if not given.keys() & {"me", "name", "user", "state", "partition"}:
+        if not named:
+            raise ReshapeError("No job identification provided")
+        return handles
+    wanted = states(given.get("state") or "all")
+    user = service.user if "me" in given else given.get("user")
+    choice = {"jobs": ",".join(named)} if named else {}
+    choice |= {name: given[name] for name in ("name", "partition") if name in given}
+    listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
+    return [
+        service.job(job.job)
+        for job in chosen(listed, choice, user)
+        if "state" not in given or job.state in wanted
+    ]
 
 
 def salloc(_words: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from command_line import invoke
 from desk import served_desk
 
 from scheduler.client.api.client import Client
-from scheduler.client.list_options import one_by_one
+from scheduler.client.columns import one_by_one
 
 
 @pytest.fixture

@@ -35,14 +35,14 @@ from scheduler.client.options import (
     TOPOLOGY,
     resource_amounts,
 )
-from scheduler.client.scripts.script_file import (
+from scheduler.client.requests.script_file import (
     count,
     fields_of,
     options_of,
     script_of_text,
     translated,
 )
-from scheduler.client.scripts.slurm_manual import MANUAL, SRUN
+from scheduler.client.requests.slurm_manual import MANUAL, SRUN
 from scheduler.client.slurm.listings import hosts, states
 from scheduler.client.slurm.programs import main
 from scheduler.model.arrays import TaskArray

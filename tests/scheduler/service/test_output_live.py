@@ -13,7 +13,7 @@ from waiting import wait_until
 
 from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ReshapeError
-from scheduler.client.submission import check_places, prepare
+from scheduler.client.requests.submission import check_places, prepare
 from scheduler.protocol import messages as m
 
 

@@ -9,7 +9,7 @@ import pytest
 from command_line import invoke
 
 from reshape.errors import ConfigError
-from scheduler.client.serve_command import check_account
+from scheduler.client.commands.serve import check_account
 from scheduler.config.settings import NodeConfig, ServeConfig
 
 NODES = (NodeConfig("local", 2),)

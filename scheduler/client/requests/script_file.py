@@ -23,10 +23,10 @@ import click
 from reshape.errors import ReshapeError
 from reshape.key_values import whole_number
 from reshape.times import parse_duration
-from scheduler.client.job_options import option_reader
 from scheduler.client.options import is_given
-from scheduler.client.scripts.slurm_manual import SBATCH
-from scheduler.client.submission import prepare
+from scheduler.client.requests.job_options import option_reader
+from scheduler.client.requests.slurm_manual import SBATCH
+from scheduler.client.requests.submission import prepare
 from scheduler.node.launching.job_command import MOST_BYTES, check_script, check_size
 from scheduler.protocol.messages import Submission
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from reshape.cli.options import FiniteRange, ParsedText, Seconds, WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.client.submission import check_program, job_environment
+from scheduler.client.requests.submission import check_program, job_environment
 from scheduler.client.trial.comparison import Differences, EqualityRules, TrialResults, compare
 from scheduler.client.trial.driver import MistakeError
 from scheduler.client.trial.plan import Kill, Step, parse, random_plan, written_plan

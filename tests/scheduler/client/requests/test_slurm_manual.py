@@ -7,7 +7,7 @@ import re
 import pytest
 from paths import ROOT
 
-from scheduler.client.scripts.slurm_manual import MANUAL, SCONTROL_REFUSED
+from scheduler.client.requests.slurm_manual import MANUAL, SCONTROL_REFUSED
 from scheduler.client.slurm.variables import SlurmTask, slurm_variables
 
 PAGE = (ROOT / "docs" / "reference" / "slurm.md").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -12,7 +13,6 @@ from typing import Any
 from reshape.checkpoints.directory import RESTART_VARIABLE, checkpoints_to_restart_from
 from reshape.errors import ReshapeError
 from reshape.wire.identity import IDENTITY_VARIABLES
-from scheduler.client.tables import plain_name
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.job_bounds import (
     folder_around,
@@ -220,3 +220,20 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def plain_name(argv: Sequence[str]) -> str:
+    """Name a job after its program: ``apps.lu`` for ``python -m apps.lu``."""
+    program = argv[0].rpartition("/")[2]
+    if re.fullmatch(r"python[\d.]*", program):
+        words = iter(argv[1:])
+        for word in words:
+            if word == "-m":
+                return next(words, program)
+            if word in ("-X", "-W"):  # options with a value
+                next(words, None)
+            elif word == "-c":
+                break
+            elif not word.startswith("-"):
+                return word.rpartition("/")[2]
+    return program

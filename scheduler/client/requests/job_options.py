@@ -2,7 +2,7 @@
 
 `JobOptions` declares each of them once: the keyword of `Client.submit` with its type, and the
 option of the commands. The values become the fields of the same names of a `Submission`; those that
-`scheduler.client.submission.prepare` names are adapted to this host.
+`scheduler.client.requests.submission.prepare` names are adapted to this host.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from reshape import topology
 from reshape.cli.options import WholeRange, completed, refuse_empty
 from reshape.speedup import FORMS as MODELS
 from scheduler.client.options import LATER_MOMENT, PRIORITY, TIME_LIMIT, TOPOLOGY, resource_amounts
-from scheduler.client.submission import OUTPUT
+from scheduler.client.requests.submission import OUTPUT
 from scheduler.model.arrays import ARRAY_FORM as ARRAYS
 from scheduler.model.requests import CONSTRAINT_FORM as FEATURES
 from scheduler.model.requests import DEPENDENCY_FORM as DEPENDENCIES

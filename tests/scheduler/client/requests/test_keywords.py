@@ -10,9 +10,9 @@ import pytest
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from scheduler.client.api import keywords
-from scheduler.client.change_commands import update
-from scheduler.client.job_options import Changes, JobOptions, job_options
+from scheduler.client.commands.jobs import update
+from scheduler.client.requests import keywords
+from scheduler.client.requests.job_options import Changes, JobOptions, job_options
 from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.protocol.messages import UpdateJob
 

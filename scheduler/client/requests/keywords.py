@@ -13,10 +13,10 @@ from typing import Any, get_type_hints
 import click
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.job_options import Changes, JobOptions, option_reader
 from scheduler.client.options import WALLTIME
-from scheduler.client.scripts.script_file import options_of, read_script, script_submission
-from scheduler.client.submission import prepare
+from scheduler.client.requests.job_options import Changes, JobOptions, option_reader
+from scheduler.client.requests.script_file import options_of, read_script, script_submission
+from scheduler.client.requests.submission import prepare
 from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from job_infos import T, ended
 
-from scheduler.client.stats_command import ClassWaits, stats_of, stats_text
+from scheduler.client.commands.stats import ClassWaits, stats_of, stats_text
 from scheduler.protocol.messages import ResizeInfo
 
 #: A job on 2 processors, from 20 s on 4, and from 40 s on 1, which are resizes with a pause of 2 s.

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.client.scripts.slurm_manual import Known
+from scheduler.client.requests.slurm_manual import Known
 from scheduler.client.slurm.programs import PROGRAMS, main
 
 #: Command -> what follows its odd options, and these.

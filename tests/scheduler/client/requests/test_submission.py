@@ -11,7 +11,7 @@ import pytest
 from command_line import invoke
 
 from reshape.errors import ReshapeError
-from scheduler.client.submission import check_outputs, prepare
+from scheduler.client.requests.submission import check_outputs, prepare
 
 NOBODY = 65534
 

@@ -3,30 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
-from reshape.cli.options import WholeRange, example
+from reshape.cli.options import ParsedText, WholeRange, example
+from reshape.errors import ReshapeError, nearest
 from scheduler.client import tables
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api import operations
-from scheduler.client.api.asking import complete_jobs, list_jobs, number_of, run
-from scheduler.client.api.client import Client
-from scheduler.client.columns import JobFormat, history_format, queue_format, sorted_jobs
-from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
-from scheduler.client.list_options import (
-    choice_options,
-    chosen,
-    format_option,
-    noheader_option,
-    sort_option,
+from scheduler.client.api.asking import (
+    complete_jobs,
+    complete_partitions,
+    list_jobs,
+    number_of,
+    run,
 )
+from scheduler.client.api.client import Client, user_of
+from scheduler.client.columns import (
+    JobFormat,
+    has_task,
+    history_format,
+    queue_format,
+    sorted_jobs,
+)
+from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
 from scheduler.client.options import (
     JOB,
+    JOBS,
     MOMENT,
     WALLTIME,
+    JobRange,
     echo_json,
     is_given,
     json_option,
@@ -35,10 +44,89 @@ from scheduler.client.options import (
     sites_option,
 )
 from scheduler.client.sites import actions
-from scheduler.model.arrays import JobName
+from scheduler.model.arrays import JobName, TaskArray, positions_of
+from scheduler.model.job import JobState
+from scheduler.protocol.messages import JobInfo
 from scheduler.text.tables import render
 
 WATCH_S = 2.0
+
+
+def _states(text: str) -> frozenset[str]:
+    """States of jobs, by their long or short names."""
+    known = {state.value: state.name for state in JobState}
+    states = set()
+    for word in text.upper().split(","):
+        name = known.get(word, word)
+        if name != "ALL" and name not in known.values():
+            raise ValueError(f"{word!r} is not a state{nearest(word, [*known.values(), *known])}")
+        states.add(name)
+    return frozenset(known.values() if "ALL" in states else states)
+
+
+format_option = click.option(
+    "--format",
+    "-o",
+    "columns",
+    type=ParsedText("FORMAT", JobFormat.parse, JobFormat),
+    help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters of"
+    " squeue, as in '%i %.10T'.",
+)
+noheader_option = click.option("--noheader", is_flag=True, help="Leave out the headings.")
+
+
+def _matching(
+    directory: Path,
+    jobs: Sequence[JobInfo],
+    *,
+    user: str | None,
+    me: bool,
+    states: frozenset[str] | None,
+    name: str | None,
+    partition: str | None,
+    numbers: list[JobRange] | None,
+) -> list[JobInfo]:
+    """Choose jobs by the options of `queue`.
+
+    Raises
+    ------
+    ReshapeError : a task or step that `numbers` names does not exist.
+    """
+    users = None if user is None else {*user.split(",")}
+    if me:
+        users = {*(users or ()), user_of(directory)}
+    names = None if name is None else {*name.split(",")}
+    partitions = None if partition is None else {*partition.split(",")}
+    spans = [span for each in numbers or () for span in _spans(directory, each)]
+    return [
+        job
+        for job in jobs
+        if (users is None or job.user in users)
+        and (names is None or job.name in names)
+        and (partitions is None or job.partition in partitions)
+        and (states is None or job.state in states)
+        and (
+            numbers is None
+            or any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
+        )
+    ]
+
+
+def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
+    """First and last numbers of the jobs that a range stands for, or a name."""
+    if named.last is not None:
+        return [(named.first.job, named.last)]
+    found = run(directory, operations.tasks_of(named.first))
+    if not found.tasks:
+        return [(found.job, found.job)]
+    try:
+        there = positions_of(
+            run(directory, operations.array_of(found.job)), TaskArray.parse(found.tasks)
+        )
+    except ValueError as error:
+        raise ReshapeError(f"array {found.job}: {error}") from None
+    begin = found.job + 1
+    return [(begin + first, begin + last) for first, last in there.intervals]
 
 
 @click.command()
@@ -48,9 +136,39 @@ WATCH_S = 2.0
 @click.option("--watch", is_flag=True, help=f"Refresh every {WATCH_S:g} s until Ctrl-C.")
 @click.option("--start", "starts", is_flag=True, help="Show the expected start of each queued job.")
 @click.option("--horizon", type=WALLTIME, help="With --start: longest time to look ahead.")
-@choice_options
+@click.option("--user", "-u", metavar="USERS", help="List jobs of these users.")
+@click.option("--me", is_flag=True, help="List your own jobs.")
+@click.option(
+    "--state",
+    "-t",
+    "states",
+    type=ParsedText("STATES", _states, frozenset),
+    help="List jobs in these states.",
+)
+@click.option("--name", "-n", metavar="NAMES", help="List jobs of these names.")
+@click.option(
+    "--partition",
+    "-p",
+    metavar="NAMES",
+    help="List jobs of these partitions.",
+    shell_complete=complete_partitions,
+)
+@click.option(
+    "--jobs",
+    "-j",
+    "numbers",
+    type=JOBS,
+    shell_complete=complete_jobs,
+    help="List these jobs, as in 3,5-8,17_4.",
+)
 @format_option
-@sort_option
+@click.option(
+    "--sort",
+    "-S",
+    "order",
+    metavar="FIELDS",
+    help="Order of the jobs: names of columns; a '-' before a name: from high to low.",
+)
 @noheader_option
 @sites_option
 @json_option
@@ -88,7 +206,7 @@ def queue(
             return
         with Client(directory) as service:
             listing = service.run(operations.list_jobs(ended=ended, steps=steps))
-            jobs = chosen(directory, listing.jobs, **choice)
+            jobs = _matching(directory, listing.jobs, **choice)
             if not (starts or as_json) and (columns is None or columns.has_starts):
                 jobs = service.run(operations.with_expected_starts(jobs))
         if order is not None:

@@ -8,14 +8,14 @@ import pytest
 from command_line import invoke
 
 from reshape.errors import ReshapeError
-from scheduler.client.scripts.script_file import (
+from scheduler.client.requests.script_file import (
     processors,
     read_script,
     tasks,
     translated,
     wrapped,
 )
-from scheduler.client.scripts.slurm_manual import SBATCH
+from scheduler.client.requests.slurm_manual import SBATCH
 from scheduler.node.launching.job_command import MOST_BYTES
 
 SCRIPT = """#!/bin/bash -e

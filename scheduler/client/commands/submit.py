@@ -1,31 +1,26 @@
 """``reshape submit``, ``batch`` and ``wait``: submit a program, a script or many jobs; await them.
 
 ``submit --sites`` submits a program to the best of several services. ``submit --from`` submits the
-lines of a file after the service has checked all of them. A line has the options and the program of
-one submission, as on the command line; the words ``reshape submit`` before them may be left out.
-Words are separated as in a shell. Variables and patterns are not expanded. A line may continue
-after a backslash. Empty lines and lines that begin with ``#`` have no submission.
+lines of a submission file (`scheduler.client.requests.submission_file`) after the service has
+checked all of them.
 """
 
 from __future__ import annotations
 
-import shlex
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 import click
 
-from reshape.cli.lazy_group import unknown_word
-from reshape.cli.options import FiniteRange, example, refuse_empty
+from reshape.cli.options import FiniteRange, example
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.times import in_local_time
 from scheduler.client import tables
 from scheduler.client.api.asking import ask, ask_all, complete_jobs, number_of, wait_for
 from scheduler.client.forecasting import quote_of, quote_text
-from scheduler.client.job_options import job_options, submission_options
 from scheduler.client.options import (
     WALLTIME,
     echo_json,
@@ -34,16 +29,23 @@ from scheduler.client.options import (
     service_option,
     sites_option,
 )
-from scheduler.client.scripts.script_file import (
+from scheduler.client.requests.job_options import job_options, submission_options
+from scheduler.client.requests.script_file import (
     JobScript,
     options_of,
     read_script,
     script_submission,
     wrapped,
 )
+from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs
+from scheduler.client.requests.submission_file import (
+    read_submissions,
+    refusal,
+    shown,
+    submission_of,
+)
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import AcceptedJob
-from scheduler.client.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.model.arrays import JobName
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
@@ -51,22 +53,6 @@ from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.text.formats import counted, noun
 from scheduler.text.plain import plain
-
-
-@refuse_empty
-@click.command(context_settings={"allow_interspersed_args": False}, add_help_option=False)
-@submission_options
-def line(**fields: Any) -> m.Submission:
-    """Read the words of one line of a submission file."""
-    return _submission(fields)
-
-
-def _submission(fields: Mapping[str, Any]) -> m.Submission:
-    if fields["processors"] is None:
-        raise click.UsageError("Missing option '-n'.")
-    if not fields["argv"]:
-        raise click.UsageError("Missing argument 'PROGRAM [ARGS]...'.")
-    return prepare(**fields)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -149,7 +135,7 @@ def submit(
         return
     if sites is not None and fields["walltime_s"] is None:
         fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
-    submission = _submission(fields)
+    submission = submission_of(fields)
     if sites is not None and (submission.dependency or submission.array):
         raise click.UsageError("--dependency and --array need one service: leave --sites out")
     if sites is not None and submission.walltime_s == LONGEST_WALLTIME_S:
@@ -196,7 +182,7 @@ def _submit_file(
             raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
     context = click.get_current_context()
     given = {name: value for name, value in context.params.items() if is_given(context, name)}
-    jobs = _submit_all(directory, _read_submissions(file, given))
+    jobs = _submit_all(directory, read_submissions(file, given))
     if as_json and not waits:
         echo_json({"jobs": jobs})
     elif not as_json:
@@ -345,66 +331,6 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
 
 
-#: Errors that one message quotes.
-SHOWN = 20
-_PREFIX = ["reshape", "submit"]
-
-
-def _read_submissions(file: TextIO, defaults: Mapping[str, Any]) -> dict[str, m.Submission]:
-    """Read all submissions of a file and check what can be checked without the service.
-
-    Parameters
-    ----------
-    defaults : values of the options of `line` that a line does not have.
-
-    Returns
-    -------
-    FILE:LINE -> submission
-
-    Raises
-    ------
-    ReshapeError : lines are invalid, or there is none.
-    """
-    submissions: dict[str, m.Submission] = {}
-    faults = []
-    for where, text in _lines(file):
-        try:
-            words = shlex.split(text)
-            words = words[2:] if words[:2] == _PREFIX else words
-            with line.make_context("line", words, default_map=defaults) as context:
-                submissions[where] = line.invoke(context)
-        except click.NoSuchOption as error:
-            faults.append(f"{where}: {unknown_word(error)}")
-        except click.ClickException as error:
-            faults.append(f"{where}: {error.format_message()}")
-        except (ReshapeError, ValueError) as error:
-            faults.append(f"{where}: {error}")
-    if faults:
-        raise _refusal(faults, len(submissions) + len(faults))
-    if not submissions:
-        raise ReshapeError(f"{file.name} has no submission: write one in each line")
-    return submissions
-
-
-def _lines(file: TextIO) -> Iterator[tuple[str, str]]:
-    """Yield the lines that have a submission, joined where they continue, with their place."""
-    begun, first, continues = "", 1, False
-    try:
-        for number, text in enumerate(file, 1):
-            first = first if continues else number
-            begun += text.removesuffix("\\\n")
-            continues = text.endswith("\\\n")
-            if continues:
-                continue
-            if begun.strip() and not begun.lstrip().startswith("#"):
-                yield f"{file.name}:{first}", begun
-            begun = ""
-    except UnicodeDecodeError:
-        raise ReshapeError(f"{file.name} is not UTF-8 text: write it in UTF-8") from None
-    if continues:
-        raise ReshapeError(f"{file.name}:{first}: nothing follows the backslash at the end")
-
-
 def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> list[int]:
     """Submit all jobs, after the service has checked all of them; return their numbers."""
     checks = (m.CheckSubmission(submission=submission) for submission in submissions.values())
@@ -419,7 +345,7 @@ def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> lis
         except ReshapeError as error:
             faults.append(f"{where}: {error}")
     if faults:
-        raise _refusal(faults, len(submissions))
+        raise refusal(faults, len(submissions))
     jobs: list[int] = []
     submits = (m.Submit(submission=submission) for submission in submissions.values())
     try:
@@ -436,18 +362,8 @@ def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> lis
         ) from None
     if faults:
         count = counted(len(faults), "line")
-        raise ReshapeError(f"the service refused {count}; {_submitted(jobs)}:\n{_shown(faults)}")
+        raise ReshapeError(f"the service refused {count}; {_submitted(jobs)}:\n{shown(faults)}")
     return jobs
-
-
-def _refusal(faults: Sequence[str], count: int) -> ReshapeError:
-    invalid = f"{len(faults)} of {counted(count, 'line')}"
-    return ReshapeError(f"nothing was submitted, {invalid} cannot be:\n{_shown(faults)}")
-
-
-def _shown(faults: Sequence[str]) -> str:
-    more = [f"and {len(faults) - SHOWN} more"] if len(faults) > SHOWN else []
-    return "\n".join([*faults[:SHOWN], *more])
 
 
 def _submitted(jobs: Sequence[int]) -> str:

@@ -13,7 +13,7 @@ from command_line import invoke
 from reshape.errors import ReshapeError
 from scheduler.client import tables
 from scheduler.client.columns import history_format, queue_format
-from scheduler.client.submission import check_outputs, job_environment, prepare
+from scheduler.client.requests.submission import check_outputs, job_environment, plain_name, prepare
 from scheduler.protocol.messages import JobInfo, ResizeInfo
 from scheduler.text.formats import format_moment
 
@@ -171,7 +171,7 @@ def test_a_submission_holds_directory_and_environment(tmp_path: Path) -> None:
     ],
 )
 def test_a_job_is_named_after_its_program(argv: list[str], name: str) -> None:
-    assert tables.plain_name(argv) == name
+    assert plain_name(argv) == name
 
 
 def test_the_queue_has_the_columns_of_squeue() -> None:
