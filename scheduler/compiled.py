@@ -41,6 +41,7 @@ MODULES = (
     "scheduler.policies.backfill.table_pass",
     "scheduler.policies.queue_orders.compiled_keys",
     "scheduler.policies.resizing.allocation",
+    "scheduler.policies.resizing.recordable",
     "scheduler.policies.resizing.targets",
     "scheduler.policies.selection.table_search",
     "scheduler.state.bitsets",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -29,7 +29,8 @@ from scheduler.model.orders import (
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.policies.containment import ErrorReporter, Guard
-from scheduler.policies.resizing.interface import Decision, Grow, Resizing, Shrink, Stay
+from scheduler.policies.resizing.interface import Grow, Resizing, Shrink, Stay
+from scheduler.policies.resizing.recordable import checked
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
@@ -40,14 +41,6 @@ from scheduler.text.formats import noun
 POLICY_ERROR: Final = "policy error"
 #: A job contracts off processors at least so long before they are excluded, s.
 LEAD_S = 5.0
-
-_json = msgspec.json.Encoder()
-_DECISIONS: Final = (Grow, Shrink, Stay)
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in _DECISIONS}
-#: Compiled code compares such integers fast.
-_MOST_PLAIN: Final = 2**62 - 1
-#: Texts of reasons that are kept as filled in; the policies of this package have fewer.
-_MOST_TEXTS = 1000
 
 
 class Resizes:
@@ -81,7 +74,7 @@ class Resizes:
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._has_others = not all(map(is_ours, policies))  # user-defined ones
         self._guards = {id(each): Guard("resizing", each, report_error) for each in policies}
-        self._filled_in: dict[str, tuple[str, ...]] = {}  # see `_check`
+        self._filled_in: dict[str, tuple[str, ...]] = {}  # see `checked`
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
         """Answer a resize point; there is an answer whatever the state of the job."""
@@ -166,15 +159,10 @@ class Resizes:
         TypeError, ValueError : the decision is invalid, whatever the job and the machine do next.
         """
         state = self._state
-        decision: object
-        is_other = self._has_others and not is_ours(policy)
-        if is_other:
-            decision = policy.decide(shown(job), self._shown_view)
+        if self._has_others and not is_ours(policy):
+            decision = checked(policy.decide(shown(job), self._shown_view))
         else:
-            decision = policy.decide(job, self._view)
-        if not isinstance(decision, _DECISIONS):
-            raise TypeError(f"it returned {decision!r}, which is neither Grow nor Shrink nor Stay")
-        _check(decision, None if is_other else self._filled_in)
+            decision = checked(policy.decide(job, self._view), self._filled_in)
         order: Expand | Contract | Continue
         if isinstance(decision, Stay):
             order = CONTINUE(job.id, decision.reason)
@@ -496,74 +484,6 @@ class Resizes:
         groups = job.groups.copy() if len(job.groups) > 1 else msgspec.UNSET
         start = Start(job.id, first, processors, reason, restart=True, groups=groups)
         return [start, *self._give_up(job, resize)]
-
-
-def _check(decision: Decision, filled_in: dict[str, tuple[str, ...]] | None = None) -> None:
-    """Raise an error if a decision or its reason cannot be recorded and printed.
-
-    Parameters
-    ----------
-    filled_in : text of a reason -> names of the facts that have filled it in; such a text is not
-        filled in again. None: fill in each, since a text of foreign code may depend on the values.
-    """
-    try:
-        if not _is_plain(decision):
-            _DECODERS[type(decision)].decode(_json.encode(decision))
-        text, facts = decision.reason.text, decision.reason.facts
-        if filled_in is None:
-            text.format(**facts)
-        elif filled_in.get(text) != tuple(facts):
-            text.format(**facts)
-            if len(filled_in) >= _MOST_TEXTS:
-                filled_in.clear()
-            filled_in[text] = tuple(facts)
-    except Exception as error:
-        kind = type(error).__name__
-        raise ValueError(f"{decision} cannot be recorded: {kind}: {error}") from error
-
-
-def _is_plain(decision: Any) -> bool:
-    """Whether a decision can certainly be recorded; encoding most of them would take long.
-
-    Types are compared in variables: behind ``type(x) is int`` compiled code takes for granted that
-    the parts of `x` have their declared types, and a policy is foreign code.
-    """
-    kind: object = type(decision)
-    if kind is Grow:
-        size = decision.to
-    elif kind is Stay:
-        if decision.lasting is not True and decision.lasting is not False:
-            return False
-        if decision.retry is not True and decision.retry is not False:
-            return False
-        size = 0 if decision.sweet_spot is None else decision.sweet_spot
-    else:
-        return False
-    reason = decision.reason
-    of_size: object = type(size)
-    of_reason: object = type(reason)
-    if of_size is not int or of_reason is not Reason or not isinstance(reason.facts, dict):
-        return False
-    for name, value in reason.facts.items():
-        if not (_is_plain_text(name) and _is_plain_value(value)):
-            return False
-    return _is_plain_text(reason.rule) and _is_plain_text(reason.text) and _is_plain_value(size)
-
-
-def _is_plain_text(text: Any) -> bool:
-    return type(text) is str and text.isascii()
-
-
-def _is_plain_value(value: Any) -> bool:
-    """Whether JSON certainly holds a value: ASCII text, an integer of 62 bits, a finite number."""
-    kind: object = type(value)
-    if kind is int:
-        whole: int = value
-        return -_MOST_PLAIN <= whole <= _MOST_PLAIN
-    if kind is float:
-        number: float = value
-        return number - number == 0.0
-    return _is_plain_text(value)
 
 
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:

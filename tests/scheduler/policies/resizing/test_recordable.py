@@ -24,9 +24,9 @@ from scheduler.model.events import (
 )
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Continue, Order, Reason
-from scheduler.partition.resizing import _check, _is_plain
 from scheduler.policies.api import Decision, Grow, JobView, Shrink, Stay, View
 from scheduler.policies.containment import ErrorReporter
+from scheduler.policies.resizing.recordable import checked, is_plain
 from scheduler.policies.scenario import Scenario
 
 VALUES = st.one_of(
@@ -57,7 +57,7 @@ PLAIN = st.builds(Grow, st.integers(1, 9), PLAIN_REASONS) | st.builds(Stay, PLAI
 @example(Grow(4, Reason("rule", "{a}", {"a": 2**63 - 1})))
 @example(Stay(Reason("rule", "{a}", {"a": -(2**63)})))
 def test_a_plain_decision_is_read_back_equal(decision: Decision) -> None:
-    assume(_is_plain(decision))
+    assume(is_plain(decision))
     assert msgspec.json.decode(msgspec.json.encode(decision), type=type(decision)) == decision
 
 
@@ -66,8 +66,8 @@ def test_a_plain_decision_is_read_back_equal(decision: Decision) -> None:
     [Grow(6, Reason("rule", "to {to}", {"to": 6, "s": 0.5, "why": "a"})), Stay(Reason("rule"), 4)],
 )
 def test_most_decisions_are_plain(decision: Decision) -> None:
-    assert _is_plain(decision)
-    _check(decision)
+    assert is_plain(decision)
+    checked(decision)
 
 
 @pytest.mark.parametrize(
@@ -84,16 +84,16 @@ def test_most_decisions_are_plain(decision: Decision) -> None:
 )
 def test_a_decision_that_cannot_be_recorded_is_an_error(decision: Any, kind: str) -> None:
     with pytest.raises(ValueError, match=f"cannot be recorded: {kind}"):
-        _check(decision)
+        checked(decision)
 
 
 def test_a_text_is_filled_in_once_for_the_names_of_its_facts() -> None:
     filled_in: dict[str, tuple[str, ...]] = {}
     for size in (4, 5):
-        _check(Stay(Reason("rule", "on {size}", {"size": size})), filled_in)
+        checked(Stay(Reason("rule", "on {size}", {"size": size})), filled_in)
     assert filled_in == {"on {size}": ("size",)}
     with pytest.raises(ValueError, match="cannot be recorded: KeyError"):
-        _check(Stay(Reason("rule", "on {size}", {"to": 4})), filled_in)
+        checked(Stay(Reason("rule", "on {size}", {"to": 4})), filled_in)
 
 
 class Returns(msgspec.Struct, frozen=True):
@@ -145,7 +145,7 @@ def test_an_invalid_decision_is_an_error_of_the_policy(decision: Any, said: str)
     order = answer(decision, errors)
     assert isinstance(order, Continue)
     assert order.reason.rule == "policy error"
-    place = "test_decision_check.py:"
+    place = "test_recordable.py:"
     assert re.search(f"{said}.*{place}.*the job keeps its size", order.reason.sentence)
 
 
