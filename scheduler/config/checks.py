@@ -41,31 +41,7 @@ def check(tree: Located, config: ServeConfig) -> None:
         _check_priority(tree, config, ("priorities", name), config.priorities[name])
     for name in config.users:
         _check_priority(tree, config, ("users", name), config.users[name])
-    for name, queue in config.queues.items():
-        queue_field = ("queues", name)
-        _check_priority(tree, config, (*queue_field, "priority"), queue.priority)
-        for parameter in queue.parameters:
-            if parameter.partition(".")[0] not in QUEUE_FIELDS:
-                tree.fail(
-                    (*queue_field, "parameters", parameter),
-                    "applies to the whole service, because the queues share one machine; a queue"
-                    f" can set only {' and '.join(QUEUE_FIELDS)}",
-                )
-        if queue.scenario is not None:
-            _build_scenario(tree, queue_field, queue.scenario, queue.parameters)
-        else:
-            _apply_parameters(tree, queue_field, base, queue.parameters)
-        usual_s, longest_s = queue.usual_walltime_s, queue.max_walltime_s
-        if longest_s is not None and usual_s > longest_s:
-            tree.fail(
-                (*queue_field, "default_walltime_s"),
-                f"is {usual_s:g} s, above max_walltime_s, {longest_s:g} s: choose a shorter one",
-            )
-        if queue.users == ():
-            tree.fail(
-                (*queue_field, "users"),
-                "no user could submit to this queue; name a user, or remove the field",
-            )
+    _check_queues(tree, config, base)
     try:
         config.composed()
     except ConfigError as error:
@@ -167,6 +143,35 @@ def _check_redirection(tree: Located, config: ServeConfig, rules: Scenario) -> N
         names = (f"redirection.{name}" for name in ("processors", "alpha", "theta"))
         field = next((name for name in names if name in config.parameters), "redirection")
         tree.fail(("parameters", field), str(error))
+
+
+def _check_queues(tree: Located, config: ServeConfig, base: Scenario) -> None:
+    """Check the fields of the queues, and that each has users."""
+    for name, queue in config.queues.items():
+        queue_field = ("queues", name)
+        _check_priority(tree, config, (*queue_field, "priority"), queue.priority)
+        for parameter in queue.parameters:
+            if parameter.partition(".")[0] not in QUEUE_FIELDS:
+                tree.fail(
+                    (*queue_field, "parameters", parameter),
+                    "applies to the whole service, because the queues share one machine; a queue"
+                    f" can set only {' and '.join(QUEUE_FIELDS)}",
+                )
+        if queue.scenario is not None:
+            _build_scenario(tree, queue_field, queue.scenario, queue.parameters)
+        else:
+            _apply_parameters(tree, queue_field, base, queue.parameters)
+        usual_s, longest_s = queue.usual_walltime_s, queue.max_walltime_s
+        if longest_s is not None and usual_s > longest_s:
+            tree.fail(
+                (*queue_field, "default_walltime_s"),
+                f"is {usual_s:g} s, above max_walltime_s, {longest_s:g} s: choose a shorter one",
+            )
+        if queue.users == ():
+            tree.fail(
+                (*queue_field, "users"),
+                "no user could submit to this queue; name a user, or remove the field",
+            )
 
 
 def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> None:
