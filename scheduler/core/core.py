@@ -247,7 +247,9 @@ class Core:
     def exclusions(self) -> dict[str, Exclusion]:
         """Advance reservations and expiring nodes of all partitions, by name."""
         return {
-            exclusion.name: exclusion for part in self.partitions for exclusion in part.exclusions
+            exclusion.name: exclusion
+            for part in self.partitions
+            for exclusion in part.state.exclusions
         }
 
     def reason_pending(self, job: int) -> Reason:

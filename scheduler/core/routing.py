@@ -50,7 +50,7 @@ class Router:
     def with_reservation(self, name: str) -> Partition | None:
         """Partition with an advance reservation of this name; None if there is none."""
         for partition in self._partitions:
-            if partition.exclusions.get(name) is not None:
+            if partition.state.exclusions.get(name) is not None:
                 return partition
         return None
 

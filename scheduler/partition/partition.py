@@ -42,7 +42,6 @@ from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
-from scheduler.state.exclusions import Exclusions
 from scheduler.state.queue import Queue
 from scheduler.state.records import PartitionRecord
 from scheduler.state.scheduler_state import SchedulerState
@@ -163,16 +162,6 @@ class Partition:
         return self.state.machine
 
     @property
-    def reservations(self) -> dict[int, float]:
-        """Start times reserved for queued jobs as of the last pass, by job number, s."""
-        return self.state.reservations
-
-    @property
-    def exclusions(self) -> Exclusions:
-        """Advance reservations and nodes that expire."""
-        return self.state.exclusions
-
-    @property
     def predictor(self) -> Predictor | None:
         """Predicts run times; None if the scenario uses the users' estimates."""
         return self._alarms.predictor
@@ -181,11 +170,6 @@ class Partition:
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited this partition; None: no limit."""
         return self._passes.depth_limit
-
-    @property
-    def waiting(self) -> dict[int, Job]:
-        """Queued jobs that are not eligible, by number."""
-        return self.queueing.eligibility.waiting
 
     @property
     def has_entered(self) -> bool:

@@ -480,7 +480,9 @@ class AnyLife(RuleBasedStateMachine):
         for job in self.core.jobs.values():
             queued = [job.id in partition.queue for partition in self.partitions]
             live = [job.id in partition.live for partition in self.partitions]
-            apart = [job.id in partition.waiting for partition in self.partitions]
+            apart = [
+                job.id in partition.queueing.eligibility.waiting for partition in self.partitions
+            ]
             is_open = job.state is JobState.PENDING and job.conditions is None
             is_array = job.spec.array is not None and is_open
             is_step = job.spec.step_of is not None and is_open
@@ -547,8 +549,8 @@ class AnyLife(RuleBasedStateMachine):
                     assert partition.state.placing
                     assert partition.state.selection.select(space, head.processors) is None
             elif head is not None and head.demand <= partition.state.free:
-                own = partition.reservations.get(head.id, -inf)
-                if min(partition.reservations.values(), default=inf) < own:
+                own = partition.state.reservations.get(head.id, -inf)
+                if min(partition.state.reservations.values(), default=inf) < own:
                     continue  # another was promised its start while nodes were away
                 assert partition.state.placing, "only the selection can have refused"
                 assert (
@@ -568,7 +570,9 @@ class AnyLife(RuleBasedStateMachine):
                     others = (job for job in partition.queue if job not in state.window)
                     assert not any(map(state.can_start, others))
                 many = partition.scenario.backfill.reservations not in (0, 1)
-                assert not many or partition.reservations.keys() <= {job.id for job in state.window}
+                assert not many or partition.state.reservations.keys() <= {
+                    job.id for job in state.window
+                }
                 for job in partition.queue:
                     rule = partition.reason_pending(job.id).rule
                     unseen = (

@@ -64,7 +64,7 @@ def drive(
             end = JobEnded(now + jobs[order.job][3], order.job)
             heapq.heappush(events, (end.at, *instant_order(end), order.job, end))
         [partition] = core.partitions
-        reserved = dict(partition.reservations)
+        reserved = dict(partition.state.reservations)
         if backfill.reservations == 1 and (head := partition.view.reservation()) is not None:
             reserved[head.job] = head.at
         for job, at in reserved.items():

@@ -72,7 +72,7 @@ class PartitionedLife(AnyLife):
             numbers = ProcSet.union(node.numbers for node in own.machine.nodes.values())
             assert not held - numbers
             steps = own.state.steps.of(0 if job.spec.step_of is None else job.spec.step_of.job)
-            queued = (own.live, own.queue, own.waiting)
+            queued = (own.live, own.queue, own.queueing.eligibility.waiting)
             places = [job in steps, *(job.id in jobs for jobs in queued)]
             assert job.state in FINAL or any(places)
 

@@ -123,10 +123,10 @@ def test_a_held_array_ends_with_its_tasks(count: int, recovers: bool) -> None:
     [partition] = core.partitions
     array = core.jobs[1]
     if count == 3:  # the last task is held with its array
-        assert (array.state, sorted(partition.waiting)) == (PENDING, [1, 4])
+        assert (array.state, sorted(partition.queueing.eligibility.waiting)) == (PENDING, [1, 4])
         core.handle([HoldChanged(4.0, 1, "")])
         core.handle([JobEnded(5.0, 4, 0)])
-    assert (array.state, list(partition.waiting)) == (COMPLETED, [])
+    assert (array.state, list(partition.queueing.eligibility.waiting)) == (COMPLETED, [])
 
 
 #: What is done with tasks of an array, by their positions.

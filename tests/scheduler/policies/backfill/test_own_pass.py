@@ -97,7 +97,7 @@ def test_a_reservation_is_kept_by_a_wake_up_and_never_delayed(counted: bool) -> 
     core = _core(Easy(reservations=2), Machine([("n", 4)], counted=counted))
     orders = _submit(core, 0.0, (3, 10.0), (4, 10.0), (2, 5.0), (1, 100.0))
     assert [order.job for order in orders if isinstance(order, Start)] == [1]
-    assert core.partitions[0].reservations == {2: 10.0, 3: 20.0}
+    assert core.partitions[0].state.reservations == {2: 10.0, 3: 20.0}
     assert WakeAt(10.0) in orders
     assert str(core.reason_pending(2)) == "4 processors reserved for 10.0 [Reservation]"
     assert core.reason_pending(4).rule == "Policy", "it would delay job 2"
@@ -160,7 +160,7 @@ def test_an_error_ends_a_simulation_and_is_survived_live() -> None:
     [sentence] = said
     assert sentence.endswith(":Calls failed in schedule with KeyError: 'no such thing'")
     assert str(core.reason_pending(2)) == f"3 processors wanted, 2 free; {sentence} [Resources]"
-    assert core.partitions[0].reservations == {}
+    assert core.partitions[0].state.reservations == {}
     again = Core.restored(core.record(), _jobs(core), core.scenario, Machine(), report_error=report)
     orders = again.handle([JobEnded(10.0, 1)])
     assert [order.job for order in orders if isinstance(order, Start)] == [2, 3]
@@ -171,7 +171,7 @@ def test_advance_reservations_keep_processors_from_a_pass() -> None:
     core.handle([ReservationRequested(0.0, "maintenance", 10.0, 20.0, processors=2)])
     orders = _submit(core, 1.0, (4, 20.0), (2, 29.0), (2, 5.0))
     assert [order.job for order in orders if isinstance(order, Start)] == [2, 3]
-    assert core.partitions[0].reservations == {1: 30.0}
+    assert core.partitions[0].state.reservations == {1: 30.0}
 
 
 def test_only_the_first_jobs_are_seen_if_the_depth_is_limited() -> None:
