@@ -59,7 +59,8 @@ _KINDS = {
     "estimates": "predictor",
     "assignment": "assign",
 }
-#: Kinds of policies that make a scenario of their own.
+#: Kinds of policies, and fields of a scenario, that make a scenario of their own: a resizing policy
+#: adds to EASY, a scheduling pass takes its place.
 _PARTS = ("resizing", "scheduling")
 #: What a policy derives from, by kind.
 _BASES: dict[str, type] = {"order": QueueOrder, "selection": Selection}
@@ -226,24 +227,11 @@ def find(kind: str, name: str) -> Any:
         return _imported(kind, name)
     for part in _PARTS if kind == "scenario" else ():
         if name in _known[part]:
-            return with_part(part, name, _policy(part, name))
+            return Scenario(name, **{part: _policy(part, name)})
     module, _, attribute = name.rpartition(".")
     of_class = module and attribute[:1].isupper()  # the class of a module, as Python writes it
     fix = f"; did you mean {module}:{attribute}?" if of_class else nearest(name, known(kind))
     raise ConfigError(f"unknown {kind} {name!r}{fix}", field=kind)
-
-
-def with_part(kind: str, name: str, policy: Any) -> Scenario:
-    """Scenario of a resizing policy, which it adds to EASY, or of a scheduling pass.
-
-    Parameters
-    ----------
-    kind : of the policy.
-    name : of the scenario.
-    """
-    return (
-        Scenario(name, resizing=policy) if kind == "resizing" else Scenario(name, scheduling=policy)
-    )
 
 
 def name_of(kind: str, policy: object) -> str:
@@ -296,7 +284,7 @@ def _imported(kind: str, name: str) -> Any:
     if own_kind == kind:
         return policy
     if kind == "scenario" and own_kind in _PARTS:
-        return with_part(own_kind, name, policy())
+        return Scenario(name, **{own_kind: policy()})
     raise ConfigError(f"{name!r} is of kind {own_kind}, not {kind}", field=kind)
 
 

@@ -34,8 +34,6 @@ _NONE = {
     "backfill_order": ("none",),
     "redirection": ("none",),
 }
-#: Fields that are None or a struct; a change of a member creates the struct.
-_PARTS: dict[str, Any] = {"redirection": Redirection}
 
 
 def predicts(base: Scenario) -> bool:
@@ -100,8 +98,8 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
                 mapping.setdefault(step, {})
             if step not in mapping:
                 raise ConfigError(f"unknown field {step!r}{nearest(step, mapping)}", field=field)
-            if mapping[step] is None and step in _PARTS:
-                mapping[step] = msgspec.to_builtins(_PARTS[step]())
+            if mapping[step] is None and step == "redirection":  # a change of a member makes one
+                mapping[step] = msgspec.to_builtins(Redirection())
             elif mapping[step] is None:
                 if last != "policy":
                     fix = f"choose one first, as in {step}={known(_POLICIES[step])[0]}"
@@ -175,9 +173,8 @@ def from_data(data: Mapping[str, Any]) -> Scenario:
     fields["partitions"] = {name: from_data(own) for name, own in partitions.items()}
     if "backfill" in fields:
         fields["backfill"] = converted(fields["backfill"], Backfill, "backfill")
-    for field, part in _PARTS.items():
-        if fields.get(field) is not None:
-            fields[field] = converted(fields[field], part, field)
+    if fields.get("redirection") is not None:
+        fields["redirection"] = converted(fields["redirection"], Redirection, "redirection")
     for number, least in (("max_restarts", 0), ("retry_after", 0), ("max_failures", 1)):
         if number in fields:
             fields[number] = converted(fields[number], int, number)

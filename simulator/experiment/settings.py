@@ -17,7 +17,7 @@ from scheduler.config import machine_file
 from scheduler.config.machine_file import Platform
 from scheduler.policies.assignment.interface import takes_seed
 from scheduler.policies.pools.options import KEYS, PoolOptions, parse_pool_options
-from scheduler.policies.registry import find, kind_of_policy, known, name_of, with_part
+from scheduler.policies.registry import find, kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario, uses_first_fit
 from scheduler.predictions.estimates import Estimates
@@ -121,7 +121,8 @@ def _base(given: object) -> Scenario:
         return scenario(given)
     for kind, method in (("resizing", "decide"), ("scheduling", "schedule")):
         if _has_method(given, method, "scenario"):
-            return with_part(kind, type(given).__name__, given)
+            own: dict[str, Any] = {kind: given}
+            return Scenario(type(given).__name__, **own)
     raise ConfigError(
         "must be a name, a Scenario, a resizing policy, a scheduling pass or a mapping, got"
         f" {given!r}",

@@ -54,9 +54,8 @@ def max_benefit_priority(
     kept = _kept_for_others(job, view, potential, window, min_potential) if needed <= idle else 0
     facts: dict[str, int | float | str] = {"size": job.size, "to": to, "needed": needed}
     facts |= {"free": view.free, "idle": idle, "kept": kept}
-    rest = (", {idle} of them not reserved" if idle < view.free else "") + (
-        ", {kept} kept for jobs that come first or gain more" if kept else ""
-    )
+    rest = ", {idle} of them not reserved" if idle < view.free else ""
+    rest += ", {kept} kept for jobs that come first or gain more" if kept else ""
     if needed > idle - kept:
         text = "{needed} processors wanted for {to}; {free} idle" + rest
         return Stay(Reason(rule(short, "too few idle processors"), text, facts))
