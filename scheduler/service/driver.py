@@ -49,7 +49,6 @@ from scheduler.model.orders import (
     JobOrder,
     Order,
     Refuse,
-    Requeue,
     Reserve,
     WakeAt,
 )
@@ -251,8 +250,6 @@ class Driver:
                 reason = because(order.reason, self._clock.ahead_s)
                 log.info("reservation %s: %s", plain(order.name), plain(reason))
                 continue
-            if isinstance(order, Requeue):
-                self._remap.kept[order.job].point = None  # the next start begins with iteration 0
             if not isinstance(order, Continue):
                 self._log(order.job, order)
                 self.changed_jobs.add(order.job)
@@ -309,6 +306,8 @@ class Driver:
                 if job.state in FINAL:
                     del self._sweet_spots[job.id]
                     self._applications.note_end(job)
+                if job.id not in self._core.live:  # its groups have ended
+                    self._remap.kept.pop(job.id, None)
         if not routine:
             self._journal.note_core(self._core.record())
 
@@ -392,16 +391,22 @@ class Driver:
         return compared
 
     def _arrange(self, number: int) -> bool:
-        """Start and end processes of a job as its state requires; return whether it is settled."""
+        """Start and end processes of a job as its state requires; return whether it is settled.
+
+        What an ended job has left is looked at when a report changes it, and with the next share
+        of all jobs: ticks do not take longer for it.
+        """
         job = self._core.jobs.get(number)
         if job is None:
             if not self._startup.is_removed(number):
                 self._startup.remove_remains(number, ended=self._applications.ended(number))
-            return self._startup.is_removed(number)
+            return True
         settled = self._startup.arrange(job)
-        if settled and job.state in FINAL:
+        if job.state not in FINAL:
+            return settled
+        if settled:
             self._settled.add(number)
-        return settled
+        return True
 
     def _forget_settled(self) -> None:
         """Drop ended jobs that have left nothing; the journal of an earlier turn holds them."""

@@ -290,7 +290,7 @@ class JobStartup:
         is_over = bool(statuses) and not any(status.alive for _, status in statuses)
         first = min(statuses, key=lambda part: part[1].group)[0] if is_over else ""
         if ended is not None and is_over and not self._run_hook(*ended, first):
-            return  # again at the next tick
+            return  # again with a next share of all jobs
         # A new agent reports what the agent before it has left.
         nodes = {node for node, _ in statuses} | set(self._reports.nodes_with_folder(job))
         self._sweep(job, nodes, statuses)
@@ -449,7 +449,7 @@ class JobStartup:
     def _may_send(
         self, node: str, job: int, group: int, kind: type[m.Message], submission: KeptSubmission
     ) -> bool:
-        """Whether a command with the parts of a submission is sent now, or later: at a next tick.
+        """Whether a command with the parts of a submission is sent now, and not later.
 
         It is not if it is under way, or if many large ones are.
         """

@@ -358,17 +358,14 @@ class RemapScheduler:
     # ------------------------------------------------------------------ deadlines
 
     def on_tick(self) -> list[Event]:
-        """Return the events of phases that have passed their deadlines; drop what is over."""
+        """Return the events of phases that have passed their deadlines; close what is over."""
         events: list[Event] = []
-        for number, kept in list(self.kept.items()):
-            job = self.core.jobs.get(number)
-            if job is None:
-                del self.kept[number]
-                continue
-            if number not in self.core.live:
-                kept.forget_ports()
-            transaction = None if kept.transaction is None else self.transactions.of(job)
-            if transaction is not None:
+        for number in list(self.transactions.open):
+            job = self.core.live.get(number)
+            transaction = None if job is None else self.transactions.of(job)
+            if job is None or transaction is None:
+                self.transactions.open.pop(number, None)
+            else:
                 events += self._overdue(job, transaction, time.monotonic() - transaction.since)
         return events
 

@@ -1,4 +1,4 @@
-"""What the components keep of each job, its resize transaction above all, and the phases of that.
+"""The transactions of the resizes of jobs with their phases, and what else is kept of a job.
 
     expand      starting   the new groups come up and assemble while the job computes
                 ready      they wait for the job's next resize point
@@ -73,11 +73,10 @@ class Transaction:
 
 @dataclass
 class KeptJob:
-    """What the components keep of a job in memory, until the core has forgotten it.
+    """What the components keep in memory of a job that holds processors.
 
     Attributes
     ----------
-    transaction : of its resize under way.
     point : its last message at a resize point; None: none since it started.
     is_ahead : whether it has done a resize that the journal lacks.
     faults : error of its program, by group.
@@ -90,7 +89,6 @@ class KeptJob:
     waited_since : when a group waited first, by the first group of the start.
     """
 
-    transaction: Transaction | None = None
     point: m.AtResizePoint | None = None
     is_ahead: bool = False
     faults: dict[int, str] = field(default_factory=dict)
@@ -101,11 +99,6 @@ class KeptJob:
     waiting: dict[int, tuple[bytes, int]] = field(default_factory=dict)
     came: set[int] = field(default_factory=set)
     waited_since: dict[int, float] = field(default_factory=dict)
-
-    def forget_ports(self) -> None:
-        """Forget the ports of the groups, which have ended."""
-        for part in (self.ports, self.waiting, self.came, self.waited_since):
-            part.clear()
 
 
 #: What is kept of each job, by its number.
@@ -121,7 +114,11 @@ class Transactions:
     ----------
     send : queues a message for a peer, named by its socket identity.
     clock : the service's clock, Unix seconds.
-    kept : has the transactions and the ports.
+    kept : has the ports.
+
+    Attributes
+    ----------
+    open : transactions under way, by job.
     """
 
     def __init__(
@@ -132,6 +129,7 @@ class Transactions:
         kept: KeptJobs,
     ) -> None:
         self._journal, self._send, self._clock, self._kept = journal, send, clock, kept
+        self.open: dict[int, Transaction] = {}
 
     def of(self, job: Job) -> Transaction | None:
         """Return the transaction of a job's resize, opened if the core has just begun the resize.
@@ -140,15 +138,13 @@ class Transactions:
         """
         resize = job.resize
         if resize is None:
-            if job.id in self._kept:
-                self._kept[job.id].transaction = None
+            self.open.pop(job.id, None)
             return None
-        kept = self._kept[job.id]
-        transaction = kept.transaction
+        transaction = self.open.get(job.id)
         if transaction is None or transaction.serial != resize.serial:
             now = time.monotonic()
             phase = "starting" if resize.expands else "leaving"
-            transaction = kept.transaction = Transaction(resize.serial, phase, now, now)
+            transaction = self.open[job.id] = Transaction(resize.serial, phase, now, now)
             self._restore(job, transaction)
         return transaction
 

@@ -14,6 +14,7 @@ from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.config.settings import QueueConfig
 from scheduler.protocol import messages as m
+from scheduler.service.driver import RECHECK_TICKS
 from scheduler.service.later_answers import Reads
 from scheduler.service.permissions import Sender, owner
 
@@ -47,6 +48,31 @@ def test_only_the_first_group_of_a_job_empties_its_output(desk: Desk) -> None:
     starts += [order for _, order in desk.sent if isinstance(order, m.StartGroup)]
     groups = [(start.group, start.truncate) for start in starts]
     assert groups == [(1, True), (2, False), (3, False)]
+
+
+def test_an_ended_job_keeps_no_record_and_takes_no_time_of_ticks(desk: Desk) -> None:
+    """It is not forgotten yet, because its agent still reports a folder of it, and many others."""
+    folders = list(range(1, 10 * RECHECK_TICKS))
+    desk.hello()
+    desk.ask(b"x", m.Submit(submission=JOB))
+    desk.hello([m.GroupStatus(job=1, group=1, alive=True)])
+    (token,) = next(desk.components.journal.rows("SELECT token FROM jobs WHERE job=1"))
+    fault = m.ProgramFault(job=1, group=1, token=token, why="it failed")
+    desk.ask(b"a", fault)
+    assert desk.components.remap.kept.keys() == {1}
+    desk.hello([m.GroupStatus(job=1, group=1, alive=False, exit_code=1)], folders=folders)
+    assert 1 in desk.components.core.jobs
+    desk.ask(b"a", fault)
+    assert not desk.components.remap.kept
+    compared = 0
+    for _ in range(10 * RECHECK_TICKS):
+        desk.driver.tick(start_agents=False, heard_all=False)
+        compared += 1 in desk.driver.changed_jobs
+        desk.turn()
+    assert 0 < compared <= 11  # with its share of all jobs
+    desk.hello()
+    desk.turn()
+    assert 1 not in desk.components.core.jobs
 
 
 def test_a_wait_is_answered_once(desk: Desk) -> None:
