@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reshape.checkpoints.checkpointing import Checkpointing
     from reshape.data.each_size import EachSize
-    from reshape.resizing.transaction import Address
+    from reshape.resizing.joining import Address
     from reshape.wire.link import Link
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"

@@ -31,6 +31,7 @@ from mpi4py import MPI
 
 import reshape
 import reshape.data.spares
+import reshape.resizing.joining
 import reshape.resizing.resize_points
 import reshape.resizing.transaction
 
@@ -82,7 +83,11 @@ def with_point(module: Any, name: str) -> None:
 
 
 for function in {point.split()[0] for point in RANK_POINTS} - {"start"}:
-    for module in (reshape.resizing.resize_points, reshape.resizing.transaction):
+    for module in (
+        reshape.resizing.resize_points,
+        reshape.resizing.transaction,
+        reshape.resizing.joining,
+    ):
         if hasattr(module, function):
             with_point(module, function)
 reach("start")

@@ -22,8 +22,9 @@ from reshape.data.job_context import JobContext
 from reshape.data.trial import check_state
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
+from reshape.resizing.joining import Address, accept, connect
 from reshape.resizing.rank_order import prepare
-from reshape.resizing.transaction import Address, accept, connect, contract, expand, join
+from reshape.resizing.transaction import contract, expand, join
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.link import Link, PointAnswer
 from reshape.wire.messages import (

@@ -11,7 +11,7 @@ import sys
 from mpi4py import MPI
 
 from reshape.resizing.agree import value_of
-from reshape.resizing.transaction import CANCEL, Address
+from reshape.resizing.joining import CANCEL, Address
 
 
 def main(port: str) -> None:

@@ -23,86 +23,29 @@ aborts the job, since other ranks may have closed already.
 from __future__ import annotations
 
 import logging
-import pickle
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, NamedTuple
 
 import numpy as np
 from mpi4py import MPI
 from msgspec.structs import replace
 
 from redistribution.messages.waiting import wait_idle
-from reshape.data.declarations import Declaration, difference
-from reshape.data.job_context import JobContext, SizeRequest, pickled_state
+from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
 from reshape.derived import retire, retire_derived
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree, all_values, barrier, value_of
+from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
+from reshape.resizing.joining import accept, admit, connect, introduce, unmerge
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import FORMAT, RestartPoint
-from reshape.topology import Topology
 from reshape.wire.messages import Join, Leave, ResizeOutcome
 
 log = logging.getLogger(__name__)
 
-CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup
 LEFT = "this process has left the job"
-
-
-class JoiningGroup(NamedTuple):
-    """First message of what joins, broadcast by its rank 0: one group, or several together.
-
-    Attributes
-    ----------
-    groups : group of each of its ranks.
-    """
-
-    groups: tuple[int, ...]
-    loop: int
-    total: int | None
-    signature: tuple[Declaration, ...]
-    each_size: tuple[str, ...]
-
-
-class Address(NamedTuple):
-    """Where the job accepts a group: its MPI port, and the loop of the program that it is in.
-
-    The service passes its text on as the name of a port. A group that joins runs through the
-    earlier loops of the program before it connects.
-    """
-
-    port: str
-    loop: int = 0
-
-    def __str__(self) -> str:
-        """Text from which `parse` makes an equal address."""
-        return f"{self.port} loop={self.loop}" if self.loop else self.port
-
-    @staticmethod
-    def parse(text: str) -> Address:
-        """Read the text of an address."""
-        port, separator, loop = text.rpartition(" loop=")
-        return Address(port, int(loop)) if separator else Address(text)
-
-
-class JobStatus(NamedTuple):
-    """Answer of the job's rank 0: why it rejects the group, or the state of the job."""
-
-    why: str
-    serial: int = 0
-    epoch: int = 0
-    iteration: int = 0
-    before: int = 0
-    groups: tuple[int, ...] = ()
-    verify: bool = False
-    topology: Topology | None = None
-    state: bytes = b""
-    since_checkpoint_s: float = 0.0
-    request: SizeRequest | None = None
-    expected: int = 0
 
 
 # ---------------------------------------------------------------- the two sides of a resize
@@ -245,134 +188,6 @@ def stop(job: JobContext, size: int) -> bytes:
             )
     agree(job.comm, why)
     return state
-
-
-def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -> MPI.Intracomm:
-    """Collective over job.comm. Open a port, announce it, and merge with the group that connects.
-
-    Raises
-    ------
-    RolledBackError : no port can be opened or announced.
-    """
-    port, why = "", ""
-    if job.comm.rank == 0:
-        try:
-            port = MPI.Open_port()
-            announce(serial, str(Address(port, job.loop)))
-        except (MPI.Exception, ReshapeError) as error:
-            why = f"no group can join: {error}"
-    try:
-        agree(job.comm, why)
-        job.held.append(job.comm.Accept(port))
-    finally:
-        if port:
-            MPI.Close_port(port)
-    return merge(job.held[-1], high=False)
-
-
-def connect(job: JobContext, port: str) -> MPI.Intracomm:
-    """Collective over job.comm. Connect to the running job and merge with it."""
-    job.held.append(job.comm.Connect(port))
-    return merge(job.held[-1], high=True)
-
-
-def merge(tie: MPI.Intercomm, high: bool) -> MPI.Intracomm:
-    """Collective over tie. Merge both sides; the ranks of the side with `high` come last."""
-    return tie.Merge(high)
-
-
-def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
-    """Collective over merged. Check the joining group, and send it the state of the job.
-
-    Returns
-    -------
-    the group of each rank of `merged`.
-
-    Raises
-    ------
-    RolledBackError : it is not the expected group, or it is a stand-in.
-    """
-    joining: JoiningGroup | str | None = value_of(merged, None, root=job.comm.size)
-    if not isinstance(joining, JoiningGroup):
-        raise RolledBackError("the group that was to join is gone")
-    groups = job.groups + joining.groups
-    status = JobStatus(
-        _objection(job, order, joining),
-        order.serial,
-        job.epoch,
-        job.iteration,
-        job.before,
-        groups,
-        job.verify,
-        job.topology,
-        state,
-        time.monotonic() - job.checkpointed_at,
-        job.request,
-        job.expected,
-    )
-    status = value_of(merged, status, root=0)
-    if status.why:
-        raise RolledBackError(status.why)
-    agree(merged, "")  # whether the joining group can unpickle the state
-    return groups
-
-
-def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[str, Any]]:
-    """Collective over merged. Introduce this group, and receive the state of the job.
-
-    Returns
-    -------
-    status of the job, and the values of `app.state`.
-
-    Raises
-    ------
-    RolledBackError : the job rejects this group.
-    """
-    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature, names_of(job))
-    value_of(merged, joining, root=merged.size - job.comm.size)
-    status: JobStatus | None = value_of(merged, None, root=0)
-    assert status is not None
-    if status.why:
-        raise RolledBackError(status.why)
-    state, why = dict[str, Any](), ""
-    try:
-        state = pickle.loads(status.state)
-    except Exception as error:  # unpickling runs code of the user's classes
-        why = f"app.state cannot be restored where the group starts: {error}"
-    agree(merged, why)
-    return status, state
-
-
-def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
-    """Reason to reject a joining group; empty if there is none."""
-    group, size = joining.groups[0], len(joining.groups)
-    if (group, size) != (order.group, order.size):
-        return (
-            f"expected group {order.group} of {order.size} processes, got group {group} of {size}"
-        )
-    if (joining.loop, joining.total) != (job.loop, job.total):
-        ours, theirs = (
-            f"app.iterations({each.total})" + (f" as loop {each.loop + 1}" if job.loop else "")
-            for each in (job, joining)
-        )
-        return (
-            f"the job runs {ours}, the group that joins {theirs}: "
-            "the number must not depend on when a process starts"
-        )
-    if joining.each_size != names_of(job):
-        ours, theirs = (
-            ", ".join(names) or "no function" for names in (names_of(job), joining.each_size)
-        )
-        return (
-            f"the job has given {ours} to app.each_size, the group that joins {theirs}: all "
-            "processes must give the same functions in the same order"
-        )
-    return difference(job.signature, joining.signature)
-
-
-def names_of(job: JobContext) -> tuple[str, ...]:
-    """Names of the functions of `Application.each_size`, in order."""
-    return tuple(function.name for function in job.each_size)
 
 
 def check_leave(job: JobContext, order: Leave, stay: Sequence[int]) -> None:
@@ -518,12 +333,6 @@ def remove_other_epochs(job: JobContext, *, spares: bool) -> None:
         return  # all data is in private memory
     except (OSError, ReshapeError) as error:
         log.warning("segments of earlier configurations may be left: %s", error)
-
-
-def unmerge(job: JobContext, merged: MPI.Intracomm) -> None:
-    """Collective over merged. Undo a merge."""
-    merged.Free()
-    job.held.pop().Disconnect()
 
 
 def disconnect(job: JobContext) -> None:

@@ -22,6 +22,7 @@ import numpy as np
 from told import ENDLESS, may_end
 
 import reshape
+import reshape.resizing.joining
 import reshape.resizing.move
 import reshape.resizing.resize_points
 import reshape.resizing.transaction
@@ -62,7 +63,12 @@ def with_fault(module: object, name: str) -> None:
 
 
 place = fault.removeprefix("hang:")
-for module in (reshape.resizing.resize_points, reshape.resizing.transaction, reshape.resizing.move):
+for module in (
+    reshape.resizing.resize_points,
+    reshape.resizing.transaction,
+    reshape.resizing.joining,
+    reshape.resizing.move,
+):
     if hasattr(module, place):
         with_fault(module, place)
 if place == "start" and joining:
