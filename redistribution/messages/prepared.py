@@ -42,8 +42,6 @@ _MASK = (1 << _BITS) - 1
 _FAULT = 1 << 2 * _BITS
 # The rank cannot move its part through mailboxes, or moves it faster by messages.
 _NEEDS_MESSAGES = 2 * _FAULT
-# The rank has more to move in another round.
-_HAS_MORE = 4 * _FAULT
 
 
 class PreparedMove:
@@ -62,14 +60,13 @@ class PreparedMove:
     """
 
     def __init__(self, given: Arguments) -> None:
-        agreement = _Agreement(given)
-        own = agreement.fault is None and _needs_messages(given, agreement.use)
-        needs_messages = bool(agreement.check(_NEEDS_MESSAGES if own else 0) & _NEEDS_MESSAGES)
+        use = CommunicatorUse.of(given.comm)
+        needs_messages = _agree(given, use)
         if not needs_messages:
-            agreement.use.settle(given.comm)
+            use.settle(given.comm)
         self._run: Callable[[], None]
-        if not needs_messages and agreement.use.mailboxes is not None:
-            self._run = _Mail(given, agreement.use.mailboxes, agreement).run
+        if not needs_messages and use.mailboxes is not None:
+            self._run = _Mail(given, use.mailboxes).run
         elif _Messages.are_small(given):
             self._run = _Messages(given).run
         else:
@@ -80,59 +77,35 @@ class PreparedMove:
         self._run()
 
 
-class _Agreement:
-    """The arguments of this rank, prepared for being compared with those of the others.
+def _agree(given: Arguments, use: CommunicatorUse) -> bool:
+    """Collective over comm. Compare the arguments of all ranks; whether one needs messages.
 
-    Preparing them once allows to compare them before each of many moves.
-
-    Attributes
-    ----------
-    use : the use of the communicator.
-    fault : as `Arguments.fault`.
+    Raises
+    ------
+    ValueError : on every rank, if the arguments of a rank are not valid or if ranks disagree.
     """
-
-    def __init__(self, given: Arguments) -> None:
-        routes, comm, a, b, order, max_extra_bytes, _ = given
-        array = a if a is not None else b
-        fault = given.fault()
-        word, kind = 0, "no array"  # a rank without arrays agrees with all others
-        if fault is not None:
-            word = _FAULT
-        elif array is not None:
-            kind = f"dtype {array.dtype}"
-            number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
-            word = number & _MASK | (~number & _MASK) << _BITS
-        self.use, self.fault = CommunicatorUse.of(comm), fault
-        self._routes, self._comm, self._word = routes, comm, word
-        self._description = f"{kind}, order {order!r}, {max_extra_bytes} bytes"
-
-    def check(self, flags: int = 0) -> int:
-        """Collective over comm. Compare the arguments of all ranks.
-
-        Parameters
-        ----------
-        flags : what this rank tells the others.
-
-        Returns
-        -------
-        the flags of all ranks, among other bits.
-
-        Raises
-        ------
-        ValueError : on every rank, if the arguments of any rank are invalid or if ranks disagree.
-        """
-        comm, mailboxes = self._comm, self.use.mailboxes
-        word = self._word | flags
-        word = all_or(comm, word) if mailboxes is None else mailboxes.meet(word)
-        if word & _FAULT:
-            first = comm.allreduce(comm.size if self.fault is None else comm.rank, MPI.MIN)
-            raise ValueError(comm.bcast(self.fault, root=first))
-        if word & word >> _BITS & _MASK:
-            raise ValueError(
-                f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
-                f"rank {comm.rank} has {self._routes}, {self._description}"
-            )
-        return word
+    routes, comm, a, b, order, max_extra_bytes, _ = given
+    array = a if a is not None else b
+    fault = given.fault()
+    word, kind = 0, "no array"  # a rank without arrays agrees with all others
+    if fault is not None:
+        word = _FAULT
+    elif array is not None:
+        kind = f"dtype {array.dtype}"
+        number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
+        word = number & _MASK | (~number & _MASK) << _BITS
+    if fault is None and _needs_messages(given, use):
+        word |= _NEEDS_MESSAGES
+    word = all_or(comm, word) if use.mailboxes is None else use.mailboxes.meet(word)
+    if word & _FAULT:
+        first = comm.allreduce(comm.size if fault is None else comm.rank, MPI.MIN)
+        raise ValueError(comm.bcast(fault, root=first))
+    if word & word >> _BITS & _MASK:
+        raise ValueError(
+            f"ranks disagree on the plan, the dtype, the order or max_extra_bytes; "
+            f"rank {comm.rank} has {routes}, {kind}, order {order!r}, {max_extra_bytes} bytes"
+        )
+    return bool(word & _NEEDS_MESSAGES)
 
 
 @lru_cache(maxsize=64)
@@ -173,8 +146,8 @@ class _Mail:
     where a piece lies in the box of the sender.
     """
 
-    def __init__(self, given: Arguments, mailboxes: Mailboxes, agreement: _Agreement) -> None:
-        self._given, self._mailboxes, self._agreement = given, mailboxes, agreement
+    def __init__(self, given: Arguments, mailboxes: Mailboxes) -> None:
+        self._given, self._mailboxes = given, mailboxes
         self._bound: dict[tuple[int, int], tuple[_Copies, _Copies]] = {}
         self._part, self._outgoing, self._incoming = 1.0, Rounds(), Rounds()
         size = given.itemsize
@@ -195,18 +168,17 @@ class _Mail:
 
     def run(self) -> None:
         """Collective over comm. Pack, meet and unpack, in rounds."""
-        mailboxes, number, flags = self._mailboxes, 0, _HAS_MORE
-        while flags & _HAS_MORE:
+        mailboxes, number, has_more = self._mailboxes, 0, True
+        while has_more:
             half = mailboxes.half
             packing, unpacking = self._bound.get((number, half)) or self._bind(number, half)
             for copy in packing:
                 copy()
-            own_flags = _HAS_MORE if number + 1 < len(self._outgoing) else 0
-            flags = self._agreement.check(own_flags)
+            number += 1
+            has_more = bool(mailboxes.meet(int(number < len(self._outgoing))))
             mailboxes.half = 1 - half
             for copy in unpacking:
                 copy()
-            number += 1
 
     def _bind(self, number: int, half: int) -> tuple[_Copies, _Copies]:
         """Bind the copies of a round, before and after this rank meets the others."""
