@@ -110,7 +110,7 @@ class Registrations:
         declaration = declare_cyclic(
             name, shape, block, dtype, order, cut, grid, _declaration(name, like)
         )
-        return self._array(declaration)
+        return self._register(Array(declaration, self._here()))
 
     def blocks(
         self,
@@ -153,8 +153,7 @@ class Registrations:
         """
         division = divide(name, "blocks", shape, cut, grid, _declaration(name, like))
         declaration = declare_blocks(name, shape, halo, periodic, dtype, order, division)
-        array = BlockArray(declaration, self._here(), _NOT_YET.format("array", name))
-        return self._register(array)
+        return self._register(BlockArray(declaration, self._here()))
 
     def rows(
         self,
@@ -180,7 +179,8 @@ class Registrations:
         declared = _declaration(name, like)
         cut = None if declared is None else (axis,)
         division = divide(name, "rows", shape, cut, None, declared)._replace(cut=(), grid=())
-        return self._array(declare(name, "rows", shape, (axis,), dtype, order, division))
+        declaration = declare(name, "rows", shape, (axis,), dtype, order, division)
+        return self._register(Array(declaration, self._here()))
 
     def replicated(self, name: str, value: ArrayLike) -> Array:
         """Register an array that every process has a full copy of.
@@ -203,7 +203,7 @@ class Registrations:
         except ValueError as error:
             raise ReshapeError(f"array {name!r}: the value is no array: {error}") from None
         declaration = declare(name, "replicated", initial.shape, (), initial.dtype, "C")
-        array = self._array(declaration)
+        array = self._register(Array(declaration, self._here()))
         if self._is_fresh_start:
             array.local[...] = initial
         return array
@@ -232,7 +232,7 @@ class Registrations:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare_csr(name, shape, dtype, balance)
-        matrix = Csr(declaration, self._here(), _NOT_YET.format("csr", name))
+        matrix = Csr(declaration, self._here())
         self._register_ragged(matrix, declaration.shape[0])
         return matrix
 
@@ -254,7 +254,7 @@ class Registrations:
         ReshapeError : as in `block_cyclic`.
         """
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
-        share = Items(declaration, self._here(), _NOT_YET.format("items", name))
+        share = Items(declaration, self._here())
         self._register_ragged(share, 0)
         if self._is_fresh_start:
             cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
@@ -290,8 +290,7 @@ class Registrations:
         ReshapeError : as in `block_cyclic`, or only one of `like` and `cell` is given.
         """
         declaration = declare_particles(name, dtype, _declaration(name, like), cell)
-        job = self._here()
-        particles = Particles(declaration, job, cell, _NOT_YET.format("particles", name))
+        particles = Particles(declaration, self._here(), cell)
         self._register_ragged(particles, 0)
         if self._is_fresh_start:
             particles.begin()
@@ -336,14 +335,9 @@ class Registrations:
             if like is not None:
                 return ItemStreams(declaration)
             return RankStream(declaration, self._here(), self._here().group)
-        states = StreamStates(declaration, self._here(), _NOT_YET.format("streams", name))
-        return Streams(self._register(states))
+        return Streams(self._register(StreamStates(declaration, self._here())))
 
     # ------------------------------------------------------------ the steps of a registration
-
-    def _array(self, declaration: Declaration) -> Array:
-        array = Array(declaration, self._here(), _NOT_YET.format("array", declaration.name))
-        return self._register(array)
 
     def _register(self, array: _Array) -> _Array:
         """Register a plain array, and return it. Collective over app.comm in a restart.
@@ -361,6 +355,9 @@ class Registrations:
             if self._role != "join":
                 cuts[by] = job.ragged[by].cuts
         self._begin(array, cuts)
+        if self._role == "join":
+            what = "streams" if array.declaration.kind == "streams" else "array"
+            array.vacate(_NOT_YET.format(what, array.name))
         return array
 
     def _register_ragged(self, ragged: Ragged, rows: int) -> None:
@@ -376,6 +373,8 @@ class Registrations:
             self._begin(part, {ragged.name: cuts})
         if self._saved is not None:
             ragged.restore()
+        if self._role == "join":
+            ragged.vacate(_NOT_YET.format(ragged.declaration.kind, ragged.name))
 
     def _enter(self, declaration: Declaration, what: str) -> None:
         """Register a name; errors as of `_register`."""

@@ -48,11 +48,12 @@ class Registered:
     ----------
     declaration : what the program has declared.
     job : the processes that hold it.
-    absent : message of the error at an access before there is data.
     """
 
-    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
-        self.declaration, self.job, self._absent = declaration, job, absent
+    _absent = ""  # message of the error at an access without data
+
+    def __init__(self, declaration: Declaration, job: Processes) -> None:
+        self.declaration, self.job = declaration, job
 
     @property
     def name(self) -> str:
@@ -103,8 +104,8 @@ class Array(Registered, Savable):
     total_bytes : of all local parts together, every copy counted; 0 if there is no layout.
     """
 
-    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
-        super().__init__(declaration, job, absent)
+    def __init__(self, declaration: Declaration, job: Processes) -> None:
+        super().__init__(declaration, job)
         self.segment: Segment | None = None
         self.total_bytes = 0
         self._layout: Layout | None = None

@@ -41,10 +41,8 @@ class Particles(PackedRagged, Savable):
     cell : returns the cells of records; None: the records are divided evenly, in their order.
     """
 
-    def __init__(
-        self, declaration: Declaration, job: Processes, cell: Cells | None, absent: str = ""
-    ) -> None:
-        super().__init__(declaration, job, {"records": declaration.element_type}, absent)
+    def __init__(self, declaration: Declaration, job: Processes, cell: Cells | None) -> None:
+        super().__init__(declaration, job, {"records": declaration.element_type})
         self._cell = cell
         self._local: NDArray[Any] | None = None
         self._received: NDArray[Any] | None = None

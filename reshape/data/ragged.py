@@ -36,7 +36,6 @@ class Ragged(Registered):
     declaration : declaration in the program.
     job : the processes that hold it.
     entries : name and dtype of the arrays that hold the entries.
-    absent : message of the error at an access before there is data.
 
     Attributes
     ----------
@@ -50,15 +49,14 @@ class Ragged(Registered):
         declaration: Declaration,
         job: Processes,
         entries: Mapping[str, DTypeLike],
-        absent: str,
     ) -> None:
-        super().__init__(declaration, job, absent)
+        super().__init__(declaration, job)
         name = declaration.name
         rows = Declaration(f"{name}.counts", "rows", (0,), (0,), "<i8", "C", name)
-        self.counts = Array(rows, job, absent)
+        self.counts = Array(rows, job)
         texts = {f"{name}.{k}": element_text(name, dtype) for k, dtype in entries.items()}
         self.values = tuple(
-            Array(Declaration(part, "entries", (0,), (), text, "C", name), job, absent)
+            Array(Declaration(part, "entries", (0,), (), text, "C", name), job)
             for part, text in texts.items()
         )
         self.followers: list[str] = []
@@ -170,8 +168,8 @@ class PackedRagged(Ragged):
 class Items(PackedRagged):
     """A list of work items in each process, which each resize distributes evenly."""
 
-    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
-        super().__init__(declaration, job, {"bytes": np.uint8}, absent)
+    def __init__(self, declaration: Declaration, job: Processes) -> None:
+        super().__init__(declaration, job, {"bytes": np.uint8})
         self._local: list[Any] | None = None
         self._received: list[Any] | None = None
 

@@ -25,14 +25,14 @@ class Csr(Ragged):
 
     Parameters
     ----------
-    declaration, job, absent : as in `Array`.
+    declaration, job : as in `Array`.
     """
 
-    def __init__(self, declaration: Declaration, job: Processes, absent: str = "") -> None:
+    def __init__(self, declaration: Declaration, job: Processes) -> None:
         columns = declaration.shape[1]
         index_type = np.int32 if columns <= np.iinfo(np.int32).max else np.int64
         entries = {"indices": index_type, "data": declaration.element_type}
-        super().__init__(declaration, job, entries, absent)
+        super().__init__(declaration, job, entries)
         self._built: csr_array | None = None
 
     @property
