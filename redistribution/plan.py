@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from numpy.typing import NDArray
 
-from redistribution.copies.gather import Sources, gather
+from redistribution.copies.copying import Copy, copy
+from redistribution.copies.regions import array_region
 from redistribution.layout import MemoryOrder
-from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES, Arguments
+from redistribution.messages.arguments import (
+    DEFAULT_EXTRA_BYTES,
+    Arguments,
+    check_source,
+    check_target,
+    is_same_memory,
+)
 from redistribution.routes import Routes
 
 if TYPE_CHECKING:
     from mpi4py.MPI import Intracomm
 
     from redistribution.messages.prepared import PreparedMove
+
+#: Local arrays of source processes, by process.
+Sources: TypeAlias = Mapping[int, NDArray[Any]] | Callable[[int], NDArray[Any]]
 
 
 class Plan(Routes):
@@ -157,4 +167,14 @@ class Plan(Routes):
         >>> b
         array([2, 3])
         """
-        gather(self, process, sources, b)
+        check_target(self, process, b)
+        find = sources if callable(sources) else sources.__getitem__
+        transfers = self.incoming(self.target_ranks[process])
+        arrays = [find(self.source_process[transfer.peer]) for transfer in transfers]
+        if self.keeps(self.target_ranks[process]) and all(is_same_memory(a, b) for a in arrays):
+            return
+        copies, target = [], array_region(b, "target")
+        for transfer, a in zip(transfers, arrays, strict=True):
+            check_source(self, self.source_process[transfer.peer], a, b)
+            copies.append(Copy(transfer, array_region(a, "source"), target))
+        copy(b.dtype.itemsize, *copies)

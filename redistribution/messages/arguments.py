@@ -1,4 +1,4 @@
-"""The arguments of a move by messages, and what can be wrong with them on one rank."""
+"""The arguments of a move, and what can be wrong with them on one rank."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redistribution.copies.gather import check_source, is_same_memory
 from redistribution.layout import MemoryOrder
 from redistribution.routes import Routes
 from redistribution.runs import Transfer
@@ -129,3 +128,37 @@ class Arguments(NamedTuple):
             except ValueError as error:
                 return f"rank {rank}: {error}"
         return None
+
+
+def check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:
+    """Raise ValueError if ``b`` cannot be the local array of a target process."""
+    expected = routes.target.local_shape(process)
+    if b.shape != expected:
+        raise ValueError(
+            f"target process {process}: expected an array of shape {expected}, got {b.shape}"
+        )
+    if b.dtype.hasobject:
+        raise ValueError(f"target process {process}: dtype {b.dtype} holds objects")
+    if not b.flags.writeable:
+        raise ValueError(f"target process {process}: the target array is read-only")
+
+
+def is_same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
+    """Whether each element of ``a`` is the same memory as that of ``b``."""
+    same_shape = (a.shape, a.strides, a.dtype) == (b.shape, b.strides, b.dtype)
+    return a is b or (same_shape and a.ctypes.data == b.ctypes.data)
+
+
+def check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:
+    """Raise ValueError if ``a`` cannot be the local array of a source process."""
+    expected = routes.source.local_shape(process)
+    if a.shape != expected:
+        raise ValueError(
+            f"source process {process}: expected an array of shape {expected}, got {a.shape}"
+        )
+    if a.dtype != b.dtype:
+        raise ValueError(
+            f"source process {process} has dtype {a.dtype}, the target array has dtype {b.dtype}"
+        )
+    if np.may_share_memory(a, b):
+        raise ValueError(f"source process {process}: its array overlaps the target array")
