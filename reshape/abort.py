@@ -21,8 +21,9 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from reshape.derived import NOTE, WORLD, explain, is_retired
+from reshape.derived import explain
 from reshape.errors import ReshapeError
+from reshape.world import NOTE, WORLD, is_retired
 
 if TYPE_CHECKING:
     from reshape.data.arrays import Array

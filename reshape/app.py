@@ -121,7 +121,7 @@ class Application(Registrations):
         trace: TracebackType | None,
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
-        from reshape.derived import check_initialized
+        from reshape.world import check_initialized
 
         check_initialized()
         if error is None and self._address is not None:
@@ -145,7 +145,8 @@ class Application(Registrations):
 
     def _set_up(self) -> None:
         from reshape.abort import write_whole_lines
-        from reshape.derived import WORLD, refuse_finalize, retire, retire_derived, watch
+        from reshape.derived import retire_derived, watch
+        from reshape.world import WORLD, refuse_finalize, retire
 
         watch()
         write_whole_lines()
@@ -206,8 +207,9 @@ class Application(Registrations):
         """Leave the job and release the resources of this process."""
         from mpi4py import MPI
 
-        from reshape.derived import allow_finalize, text_of_many
+        from reshape.derived import text_of_many
         from reshape.resizing.transaction import disconnect
+        from reshape.world import allow_finalize
 
         allow_finalize()
         job = self._here()
@@ -230,7 +232,7 @@ class Application(Registrations):
         from mpi4py import MPI
 
         from reshape.abort import abort, add_notes, tell
-        from reshape.derived import WORLD
+        from reshape.world import WORLD
 
         add_notes(error, () if self._job is None else self._job.arrays.values())
         if self._checkpointing is not None and identity() is None:  # no service restarts it

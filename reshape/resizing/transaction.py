@@ -34,7 +34,7 @@ from msgspec.structs import replace
 from redistribution.messages.waiting import wait_idle
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, place_of, sweep
-from reshape.derived import retire, retire_derived
+from reshape.derived import retire_derived
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
 from reshape.resizing.joining import accept, admit, connect, introduce, unmerge
@@ -42,6 +42,7 @@ from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import FORMAT, RestartPoint
 from reshape.wire.messages import Join, Leave, ResizeOutcome
+from reshape.world import retire
 
 log = logging.getLogger(__name__)
 
