@@ -72,12 +72,13 @@ def bars(
     legend: bool = False,
     numbers: str = "",
     bottom: float = 0,
+    label_size: float = 10,
 ) -> None:
     """Draw groups of bars with their intervals, and the paper's values as diamonds.
 
     Parameters
     ----------
-    labels : of the groups.
+    labels, label_size : of the groups, and the size of their letters.
     series, paper : name of a series -> a value for each group.
     colours : of each series, or of each bar of a series; others have those of `PALETTE`.
     unit, limits : label and range of the axis of values.
@@ -105,7 +106,7 @@ def bars(
             label = "paper" if name == next(iter(paper or {})) else None
             xs, ys = zip(*marks, strict=True)
             axes.scatter(xs, ys, marker="D", s=34, fc="white", ec=INK, zorder=3, label=label)
-    axes.set_xticks(range(len(labels)), labels)
+    axes.set_xticks(range(len(labels)), labels, fontsize=label_size)
     axes.axhline(bottom, color=INK, lw=0.8)
     axes.set_title(title, fontsize=10, color=INK)
     axes.set_ylabel(unit)

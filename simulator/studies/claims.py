@@ -102,6 +102,7 @@ def of_part(part: str, claims: Iterable[Claim]) -> list[Claim]:
 def declared(
     groups: Iterable[Mapping[str, Any]],
     measures: Mapping[str, Callable[..., Interval]],
+    published: Mapping[str, Callable[..., float]] | None = None,
     **words: str,
 ) -> list[Claim]:
     """Judge the claims that the file of a paper declares.
@@ -113,10 +114,11 @@ def declared(
     Parameters
     ----------
     measures : name -> function of the other elements of a claim's field `ours`.
+    published : the same measures of the paper's own numbers, for claims without a value.
     words : further values of each point.
     """
     return [
-        _declared(words | point, measures, group["part"], **claim)
+        _declared(words | point, measures, published or {}, group["part"], **claim)
         for group in groups
         for point in _points(group.get("each", {}))
         for claim in group["claims"]
@@ -130,6 +132,7 @@ def _points(each: Any) -> list[Parameters]:
 def _declared(
     point: Parameters,
     measures: Mapping[str, Callable[..., Interval]],
+    published: Mapping[str, Callable[..., float]],
     part: str,
     text: str,
     ours: Sequence[Any] = (),
@@ -156,6 +159,8 @@ def _declared(
     words = {**point, "paper": paper}
     name, *arguments = [_filled(each, words) for each in ours] or [""]
     found = measures[name](*arguments) if name else NOT_RUN
+    if paper is None and name in published:
+        paper = round(published[name](*arguments), 2)
     if equals is not None:
         verdict = by_coverage(found, paper if equals == "paper" else float(equals))
     else:

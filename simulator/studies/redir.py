@@ -9,7 +9,7 @@ serve as walltimes. The report has ratios to EASY week by week, and the cost of 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import log2
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,8 +18,9 @@ import msgspec
 
 import simulator as sim
 from reshape.errors import ReshapeError
-from scheduler.pictures import INK, encode_all, new_figure, reduce_frame
+from scheduler.pictures import INK, encode_all
 from simulator.results.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
+from simulator.studies.charts import Panel, chart
 from simulator.studies.claims import (
     Claim,
     below_one,
@@ -317,30 +318,26 @@ def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
     """Draw both figures as PNG and SVG, by file name."""
     from matplotlib.patches import Patch  # late: matplotlib is slow to load
 
-    figures: dict[str, tuple[str, Draw]] = {
-        "mean": (f"Mean bounded slowdown with redirection over EASY's {MARKS}", _violins),
-        "both": (f"Mean and largest bounded slowdown with redirection over EASY's {MARKS}", _boxes),
+    def panel(axes: Axes, trace: TraceRatios, alpha: float, draw: Draw) -> None:
+        draw(axes, trace, alpha)
+        _frame(axes, trace, alpha)
+
+    def rows(draw: Draw) -> list[list[Panel]]:
+        return [
+            [partial(panel, trace=trace, alpha=alpha, draw=draw) for alpha in trace.alphas]
+            for trace in traces
+        ]
+
+    height = 0.8 + ROW * len(traces)
+    names = {MEAN: "mean over jobs", MAX: "largest"}
+    entries = [Patch(color=COLOURS[metric], label=name) for metric, name in names.items()]
+    means = f"Mean bounded slowdown with redirection over EASY's {MARKS}"
+    both = f"Mean and largest bounded slowdown with redirection over EASY's {MARKS}"
+    figures = {
+        "redir-mean": chart(means, height, rows(_violins), sharey="row"),
+        "redir-both": chart(both, height, rows(_boxes), sharey="row", legend=entries),
     }
-    drawn = {}
-    for name, (title, draw) in figures.items():
-        columns = max(len(trace.alphas) for trace in traces)
-        figure = new_figure(0.8 + ROW * len(traces), title)
-        grid = figure.subplots(len(traces), columns, squeeze=False, sharey="row")
-        for line, trace in zip(grid, traces, strict=True):
-            for axes in line[len(trace.alphas) :]:
-                axes.set_visible(False)
-            for axes, alpha in zip(line, trace.alphas, strict=False):
-                draw(axes, trace, alpha)
-                _frame(axes, trace, alpha)
-            line[0].set_ylabel(f"{trace.name}\nratio to EASY")
-        if name == "both":
-            handles = [
-                Patch(color=COLOURS[MEAN], label="mean over jobs"),
-                Patch(color=COLOURS[MAX], label="largest"),
-            ]
-            figure.legend(handles=handles, loc="outside lower center", ncols=2, frameon=False)
-        drawn[f"redir-{name}"] = figure
-    return encode_all(drawn)
+    return encode_all(figures)
 
 
 def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:
@@ -409,4 +406,5 @@ def _frame(axes: Axes, trace: TraceRatios, alpha: float) -> None:
     axes.set_xlabel(r"$\theta$")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{2.0**power:g}"))
-    reduce_frame(axes)
+    if alpha == trace.alphas[0]:
+        axes.set_ylabel(f"{trace.name}\nratio to EASY")

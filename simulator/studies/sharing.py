@@ -14,7 +14,7 @@ taken seed by seed.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from math import inf, log
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simulator as sim
-from scheduler import pictures as drawing
+from scheduler.pictures import encode_all
 from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.studies.charts import bars, chart
 from simulator.studies.claims import (
     OPEN,
     Claim,
@@ -33,6 +34,7 @@ from simulator.studies.claims import (
     StudyResults,
     beside,
     by_sign,
+    declared,
     exactly,
     keyed,
     paper,
@@ -46,6 +48,7 @@ from simulator.traces.normalise import NEEDED
 from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, Demands
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -134,7 +137,6 @@ PAPER: Final = paper("sharing")
 P95: Final = keyed(PAPER.p95)
 MEAN: Final = keyed(PAPER.mean)
 SELECTIONS: Final = {"equi-distribute": "FF", "contiguous": "FC"}
-WITH_SHARING: Final = ("low", "med", "high")
 #: Title of a table, the paper's numbers, and our metrics in their order.
 TABLES: Final = (
     ("Tables 6.1 and 6.3, 95th percentiles", P95,
@@ -204,63 +206,27 @@ def _table(results: StudyResults, title: str, table: Any, metrics: Sequence[str]
 
 
 def judge(results: StudyResults) -> list[Claim]:
-    """Judge the sentences of GUIM 6.4, for each trace.
-
-    A claim is that a difference is above 0; it is taken seed by seed.
-    """
-    traces = sorted(results.parts(), key=centre)
-    return [
-        claim
-        for trace in traces
-        for claim in (*_of_demands(results, trace), *_of_selections(results, trace))
-    ]
-
-
-def _of_demands(results: StudyResults, trace: str) -> list[Claim]:
-    """More jobs with high demands make every metric worse."""
-    claims = []
-    for selection in SELECTIONS.values():
-        for metric, name, index in (
-            ("bsld_p95", "bounded slowdown, P95", 0),
-            ("wait_p95_s", "wait, P95", 1),
-            ("killed", "number of killed jobs", 3),
-        ):
-            for less, more in (("none", "low"), ("low", "med"), ("med", "high")):
-                mine, other = (P95[centre(trace), mix, selection][index] for mix in (more, less))
-                ours = results.difference(
-                    metric, (trace, more, selection), (trace, less, selection)
-                )
-                text = f"{name} grows from {less} to {more}, {selection}"
-                claims.append(_claim(text, ours, mine - other, "6.3", trace))
+    """Judge the sentences of GUIM 6.4, for each trace; differences are taken seed by seed."""
+    claims: list[Claim] = []
+    for trace in sorted(results.parts(), key=centre):
+        groups = [
+            group for group in PAPER.claims if group.get("only", centre(trace)) == centre(trace)
+        ]
+        measures = {"larger": partial(_larger, results, trace)}
+        published = {"larger": partial(_larger_in_tables, centre(trace))}
+        claims += declared(groups, measures, published, trace=trace)
     return claims
 
 
-def _of_selections(results: StudyResults, trace: str) -> list[Claim]:
-    """First continuous fit kills and penalises more; which selection has the shorter waits."""
-    claims, of = [], centre(trace)
-    for mix in WITH_SHARING:
-        for metric, name, index in (
-            ("killed", "killed jobs", 3),
-            ("penalised_mean_pct", "penalised run time, %", 2),
-        ):
-            value = P95[of, mix, "FC"][index] - P95[of, mix, "FF"][index]
-            ours = results.difference(metric, (trace, mix, "FC"), (trace, mix, "FF"))
-            text = f"more {name} with FC than with FF, {mix}"
-            claims.append(_claim(text, ours, value, "6.3", trace))
-    better, worse = ("FC", "FF") if of == "CTC" else ("FF", "FC")
-    for metric, name, number, table in (
-        ("bsld_p95", "bounded slowdown, P95", "6.1", P95),
-        ("bsld_mean", "bounded slowdown, mean", "6.2", MEAN),
-    ):
-        value = table[of, "none", worse][0] - table[of, "none", better][0]
-        ours = results.difference(metric, (trace, "none", worse), (trace, "none", better))
-        text = f"run times of the trace: {name} of {worse} above that of {better}"
-        claims.append(_claim(text, ours, value, number, trace))
-    return claims
+def _larger(results: StudyResults, trace: str, metric: str, more: str, less: str) -> Interval:
+    return results.difference(metric, (trace, *more.split()), (trace, *less.split()))
 
 
-def _claim(text: str, ours: Interval, value: float, table: str, trace: str) -> Claim:
-    return Claim(text, ours, round(value, 2), by_sign(ours), f"GUIM table {table}", trace)
+def _larger_in_tables(of: str, metric: str, more: str, less: str) -> float:
+    table, index = next((t, m.index(metric)) for _, t, m in TABLES if metric in m)
+    first, last = (table[(of, *each.split())][index] for each in (more, less))
+    difference: float = first - last
+    return difference
 
 
 #: Strategy -> selection and further fields of the scenario. FF is that of chapter 6, whose numbers
@@ -444,15 +410,14 @@ def pictures(results: StudyResults) -> dict[str, bytes]:
             figures[name] = _scatter(results, traces, metric)
     if any(strategy == "RUA" for _, _, strategy in results):
         figures["figure7-12"] = _bars(results)
-    return drawing.encode_all(figures)
+    return encode_all(figures)
 
 
 def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figure:
     """Draw figures 7.8 to 7.11: slowdown against a further metric, one panel for each trace."""
     title = STRATEGY_TABLES[metric]["title"]
-    figure = drawing.new_figure(4.6, f"Bounded slowdown and {title}")
-    panels = figure.subplots(1, len(traces), squeeze=False)[0]
-    for axes, trace in zip(panels, traces, strict=True):
+
+    def panel(axes: Axes, trace: str) -> None:
         for mix in results.parts(trace):
             strategies = results.parts(trace, mix)
             keys = [(trace, mix, strategy) for strategy in strategies]
@@ -466,22 +431,26 @@ def _scatter(results: StudyResults, traces: Sequence[str], metric: str) -> Figur
         axes.set_xlabel(title)
         axes.set_ylabel("bounded slowdown, P95")
         axes.legend(loc="best", frameon=False)
-        drawing.reduce_frame(axes)
-    return figure
+
+    panels = [[partial(panel, trace=trace) for trace in traces]]
+    return chart(f"Bounded slowdown and {title}", 4.6, panels)
 
 
 def _bars(results: StudyResults) -> Figure:
     """Draw figure 7.12: RUA-Backfilling beside first fit and LessConsume."""
-    figure = drawing.new_figure(7.5, "RUA-Backfilling, shortest job first with FF and with LC")
     groups = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
-    width = 0.8 / len(BARS)
-    for axes, metric in zip(figure.subplots(2, 2).flat, RUA_METRICS, strict=True):
-        for i, (strategy, colour) in enumerate(BARS.items()):
-            heights = [results.interval((*group, strategy), metric).mean for group in groups]
-            x = [at + (i - 1) * width for at in range(len(groups))]
-            axes.bar(x, heights, width * 0.92, color=colour, label=strategy)
-        axes.set_xticks(range(len(groups)), [f"{t}\n{mix}" for t, mix in groups], fontsize=7)
-        axes.set_title(STRATEGY_TABLES[metric]["title"], fontsize=10)
-        drawing.reduce_frame(axes)
-    figure.axes[0].legend(loc="best", frameon=False)
-    return figure
+    labels = [f"{trace}\n{mix}" for trace, mix in groups]
+
+    def panel(axes: Axes, metric: str) -> None:
+        series = {
+            strategy: [exactly(results.interval((*g, strategy), metric).mean) for g in groups]
+            for strategy in BARS
+        }
+        title = STRATEGY_TABLES[metric]["title"]
+        bars(axes, labels, series, None, BARS, title=title, label_size=7)
+        if metric == RUA_METRICS[0]:
+            axes.legend(loc="best", frameon=False)
+
+    panels = [partial(panel, metric=metric) for metric in RUA_METRICS]
+    title = "RUA-Backfilling, shortest job first with FF and with LC"
+    return chart(title, 7.5, [panels[:2], panels[2:]])
