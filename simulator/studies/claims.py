@@ -172,7 +172,11 @@ def _declared(
 
 
 def _filled(value: Any, words: Mapping[str, Any]) -> Any:
-    return value.format_map(words) if isinstance(value, str) else value
+    """Put values into a text; a text that is only ``{name}`` becomes the value itself."""
+    if not isinstance(value, str):
+        return value
+    whole = value[1:-1] if value.startswith("{") else ""
+    return words[whole] if whole in words else value.format_map(words)
 
 
 def as_table(claims: Sequence[Claim]) -> str:
@@ -323,6 +327,25 @@ def titled(title: str, head: Sequence[str], lines: Sequence[Sequence[str]], name
     """
     table = Table([*head], [[*line] for line in lines], left=frozenset(head[:names]))
     return f"{title}\n{render(table)}" if lines else ""
+
+
+def crossed(
+    title: str,
+    names: Sequence[str],
+    rows: Iterable[Sequence[Any]],
+    columns: Mapping[str, Any],
+    cell: Callable[[Any, Any], str],
+) -> str:
+    """Write a table below its title: a row for each key, and a cell for each of its values.
+
+    Parameters
+    ----------
+    names : headings of the parts of a key.
+    columns : heading -> what it stands for.
+    cell : text of a key and a column.
+    """
+    lines = [[*map(str, key), *(cell(key, each) for each in columns.values())] for key in rows]
+    return titled(title, [*names, *columns], lines, len(names))
 
 
 def reported(

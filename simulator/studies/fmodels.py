@@ -28,12 +28,12 @@ from simulator.studies.claims import (
     NOT_RUN,
     Claim,
     StudyResults,
+    crossed,
     declared,
     paper,
     plain,
     plus_minus,
     reported,
-    titled,
 )
 from simulator.study.study import Parameters, Report, Row, trace_path
 from simulator.traces import swf
@@ -417,16 +417,15 @@ def lines(
     kinds = [
         kind for name in categories for kind in results.series if kind.removesuffix(WIDE) == name
     ]
-    xs = sorted({x for kind in kinds for x in results.xs(kind)})
-    rows = [
-        [*cell, kind, *(plus_minus(mean_interval(v)) if v else "" for v in values)]
-        for kind in kinds
-        for cell in results.cells
-        if workload in (None, cell.workload)
-        for values in [[results.values(cell, kind, x) for x in xs]]
-    ]
-    headings = ["WORKLOAD", "POLICY", "CATEGORY", *(f"{x:g}" for x in xs)]
-    return titled(title, headings, rows, 3)
+
+    def cell(key: tuple[str, str, str], x: float) -> str:
+        values = results.values(Cell(*key[:2]), key[2], x)
+        return plus_minus(mean_interval(values)) if values else ""
+
+    cells = [each for each in results.cells if workload in (None, each.workload)]
+    rows = [(*each, kind) for kind in kinds for each in cells]
+    xs = {f"{x:g}": x for x in sorted({x for kind in kinds for x in results.xs(kind)})}
+    return crossed(title, ["WORKLOAD", "POLICY", "CATEGORY"], rows, xs, cell)
 
 
 def pictures(results: ErrorResults) -> dict[str, bytes]:

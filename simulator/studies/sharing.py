@@ -34,13 +34,13 @@ from simulator.studies.claims import (
     StudyResults,
     beside,
     by_sign,
+    crossed,
     declared,
     exactly,
     keyed,
     paper,
     plain,
     reported,
-    titled,
 )
 from simulator.study.study import Parameters, Report, Row, trace_path
 from simulator.traces import swf
@@ -196,13 +196,13 @@ def _data(results: StudyResults) -> list[dict[str, Any]]:
 
 
 def _table(results: StudyResults, title: str, table: Any, metrics: Sequence[str]) -> str:
-    lines = []
-    for key in results:
-        numbers = table.get((centre(key[0]), *key[1:]), [None] * len(metrics))
-        pairs = zip(metrics, numbers, strict=True)
-        lines.append([*key, *(beside(results.interval(key, m), number) for m, number in pairs)])
-    head = ["TRACE", "MIX", "SELECTION", "BSLD", "WAIT, S", "% PRT", "KILLED"]
-    return titled(f"{title}; the paper's in brackets", head, lines, 3)
+    def cell(key: Key, column: int) -> str:
+        theirs = table.get((centre(key[0]), *key[1:]))
+        return beside(results.interval(key, metrics[column]), theirs and theirs[column])
+
+    columns = {"BSLD": 0, "WAIT, S": 1, "% PRT": 2, "KILLED": 3}
+    title = f"{title}; the paper's in brackets"
+    return crossed(title, ["TRACE", "MIX", "SELECTION"], results, columns, cell)
 
 
 def judge(results: StudyResults) -> list[Claim]:
@@ -362,19 +362,17 @@ def report_strategies(rows: Sequence[Row], out: Path | None) -> Report:
 
 
 def _strategy_table(results: StudyResults, metric: str) -> str:
-    columns = list(dict.fromkeys(strategy for _, _, strategy in results))
     form = ".0f" if metric in ("wait_p95_s", "wait_mean_s", "killed", "cpus_p95") else ".1f"
-    lines = []
-    for trace in results.parts():
-        for mix in results.parts(trace):
-            keys = [(trace, mix, strategy) for strategy in columns]
-            cells = (
-                beside(results.interval(key, metric), printed(metric, key), form) for key in keys
-            )
-            lines.append([trace, mix, *cells])
+
+    def cell(group: Key, strategy: str) -> str:
+        key = (*group, strategy)
+        return beside(results.interval(key, metric), printed(metric, key), form)
+
     own = STRATEGY_TABLES[metric]
     title = f"Table {own['number']}: {own['title']}; the thesis' in brackets"
-    return titled(title, ["TRACE", "MIX", *columns], lines, 2)
+    groups = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
+    strategies = {strategy: strategy for _, _, strategy in results}
+    return crossed(title, ["TRACE", "MIX"], groups, strategies, cell)
 
 
 def _strategy_data(results: StudyResults) -> list[dict[str, Any]]:

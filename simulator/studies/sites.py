@@ -31,6 +31,7 @@ from simulator.studies.charts import chart
 from simulator.studies.claims import (
     NOT_RUN,
     Claim,
+    crossed,
     declared,
     exactly,
     keyed,
@@ -449,12 +450,12 @@ def _trace_data(row: Row) -> dict[str, Any]:
 
 def _table(scenario: str, groups: Numbers) -> str:
     """Numbers of all policies of one scenario."""
-    lines = [
-        [policy, *(_shown(numbers[key], 1e6 if key == "cost" else 1) for key in COLUMNS.values())]
-        for (name, policy), numbers in groups.items()
-        if name == scenario
-    ]
-    return titled(scenario, ["POLICY", *COLUMNS], lines)
+
+    def cell(key: tuple[str], column: str) -> str:
+        return _shown(groups[scenario, key[0]][column], 1e6 if column == "cost" else 1)
+
+    policies = [(policy,) for name, policy in groups if name == scenario]
+    return crossed(scenario, ["POLICY"], policies, COLUMNS, cell)
 
 
 def _separate_table(groups: Numbers) -> str:
