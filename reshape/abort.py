@@ -8,6 +8,7 @@ writes, too.
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import os
 import sys
 import time
@@ -35,6 +36,15 @@ def write_whole_lines() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):  # not a stream that the program has put there
             stream.reconfigure(line_buffering=True, write_through=False)
+
+
+def show_crashes() -> None:
+    """Let a signal that ends this process, as SIGSEGV, print where its threads are first.
+
+    Until the interpreter ends; a handler that the MPI library has installed is called next.
+    """
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # `sys.stderr` may have no file
 
 
 _FORWARD_S = 0.3  # for mpiexec to forward the output before the abort

@@ -144,11 +144,14 @@ class Application(Registrations):
             self._fail(error)
 
     def _set_up(self) -> None:
-        from reshape.abort import write_whole_lines
+        from reshape.abort import show_crashes, write_whole_lines
         from reshape.derived import retire_derived, watch
+        from reshape.leak_report import omit_descriptions
         from reshape.world import WORLD, refuse_finalize, retire
 
         watch()
+        omit_descriptions()
+        show_crashes()
         write_whole_lines()
         refuse_finalize()
         who = identity()

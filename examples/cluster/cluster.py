@@ -179,6 +179,7 @@ class Cluster:
     def submit(self, argv: Sequence[str], processors: int = 1, **more: object) -> int:
         """Submit a job."""
         environment = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        environment["UCX_HANDLE_ERRORS"] = "bt"  # a rank that crashes in the MPI library says where
         fields: dict[str, object] = {"cwd": str(self.folder), "environment": environment, **more}
         submission = m.Submission(
             argv=list(argv),

@@ -17,6 +17,7 @@ import mpi4py
 from mpi4py import MPI
 
 from reshape.errors import ReshapeError
+from reshape.leak_report import omit_descriptions
 
 #: Exchanges of short messages and of long ones, and the length of the long ones, bytes.
 _EXCHANGES, _LARGE_EXCHANGES, _LARGE = 500, 5, 1 << 24
@@ -47,6 +48,7 @@ def groups(directory: str, group: str, leavers: str) -> None:
     The last remaining group prints the order in which the groups joined, which each group passes on
     to the next.
     """
+    omit_descriptions()
     own, joined = int(group), [int(group)]
     comm = MPI.COMM_WORLD.Dup()
     for joining, leaver in enumerate(map(int, leavers.split(",")), start=1):

@@ -1,4 +1,4 @@
-"""Lines that several ranks print at the same time."""
+"""The output of ranks: lines that several print at the same time, and what a crash prints."""
 
 from __future__ import annotations
 
@@ -27,3 +27,10 @@ def test_lines_of_ranks_are_whole(tmp_path: Path, unbuffered: str) -> None:
     ranks = [(rank, line) for rank in range(2) for line in range(LINES)]
     assert Counter(done.stdout.splitlines()) == {f"{r} {n} {'x' * 90} {r}": 1 for r, n in ranks}
     assert Counter(done.stderr.splitlines()) == {f"{r} {n} error": 1 for r, n in ranks}
+
+
+def test_a_crash_prints_where_the_program_was(tmp_path: Path) -> None:
+    program = script(tmp_path, "import ctypes\nctypes.string_at(8)")
+    done = run(1, program)
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert f'File "{program}", line ' in done.stderr

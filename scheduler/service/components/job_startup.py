@@ -34,11 +34,11 @@ log = logging.getLogger(__name__)
 #: Seconds after which a command is repeated if the agent does not report its effect.
 REPEAT_S = 3.0
 #: Variables of a job that its submission may set otherwise, besides OMP_NUM_THREADS: a BLAS with a
-#: thread for each core would oversubscribe the processors of a rank. UCX warns of requests that a
-#: group leaves behind when it disconnects from another host, which does no harm. It closes idle
-#: connections to a host that has not answered for about 16 s unless its keepalive is off; MPI does
-#: not report that, and the job would hang when the network is back. The service ends the groups of
-#: a host that is lost.
+#: thread for each core would oversubscribe the processors of a rank. UCX warns of requests that are
+#: missing at its end in a group that has joined from another host (`reshape.leak_report`). It
+#: closes idle connections to a host that has not answered for about 16 s unless its keepalive is
+#: off; MPI does not report that, and the job would hang when the network is back. The service ends
+#: the groups of a host that is lost.
 DEFAULTS = {"UCX_LOG_LEVEL": "error", "UCX_TCP_KEEPIDLE": "inf"}
 #: Number of the first group of a job; later ones, those of restarts included, have higher numbers.
 FIRST_GROUP = 1
