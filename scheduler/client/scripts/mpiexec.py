@@ -10,50 +10,34 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.key_values import whole_number
 from scheduler.client.scripts.run_command import run_as_step
 
 
-@dataclass
-class Call:
-    """Options and program of an mpiexec.
-
-    Attributes
-    ----------
-    processors : number of processes; None: one on each processor of the job.
-    cwd : working directory of the program; None: that of the script.
-    environment : variables that it gets in addition.
-    argv : program and arguments.
-    """
-
-    processors: int | None = None
-    cwd: Path | None = None
-    environment: dict[str, str] = field(default_factory=dict)
-    argv: list[str] = field(default_factory=list)
-
-
-def read_call(words: Sequence[str]) -> Call:
-    """Read the words after ``mpiexec``.
+def read_call(words: Sequence[str]) -> dict[str, Any]:
+    """Read the words after ``mpiexec``, as parameters of `run_as_step`.
 
     Raises
     ------
     ReshapeError : an option is not known here, its value is missing or wrong, or there is no
         program or more than one.
     """
-    call, left = Call(), [*words]
+    call: dict[str, Any] = {"processors": None}
+    variables: dict[str, str] = {}
+    left = [*words]
     while left and left[0].startswith("-"):
         option = left.pop(0)
         if option in ("-n", "-np"):
-            call.processors = _number(option, _value(option, left))
+            call["processors"] = _number(option, _value(option, left))
         elif option in ("-wdir", "-wd"):
-            call.cwd = Path(_value(option, left))
+            call["cwd"] = Path(_value(option, left))
         elif option in ("-env", "-genv"):
             name = _value(option, left)
-            call.environment[name] = _value(option, left)
+            variables[name] = _value(option, left)
         elif option not in ("-envall", "-genvall"):  # which is so without them
             raise ReshapeError(
                 f"mpiexec {option}: this job is on several hosts, where mpiexec starts its program"
@@ -67,8 +51,7 @@ def read_call(words: Sequence[str]) -> Call:
         )
     if not left:
         raise ReshapeError("mpiexec: name a program to start")
-    call.argv = left
-    return call
+    return {**call, "argv": left, "environment": os.environ | variables}
 
 
 def _value(option: str, left: list[str]) -> str:
@@ -86,9 +69,7 @@ def _number(option: str, value: str) -> int:
 def main(words: Sequence[str]) -> int:
     """Run an mpiexec, and return its exit code."""
     try:
-        call = read_call(words)
-        environment = os.environ | call.environment
-        return run_as_step(call.argv, call.processors, cwd=call.cwd, environment=environment)
+        return run_as_step(**read_call(words))
     except ReshapeError as error:
         print(f"reshape: {error}", file=sys.stderr)
         return 1

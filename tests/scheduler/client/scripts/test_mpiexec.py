@@ -2,25 +2,34 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.client.scripts.mpiexec import Call, read_call
+from scheduler.client.scripts.mpiexec import read_call
 
 
 @pytest.mark.parametrize(
-    ("words", "call"),
+    ("words", "argv", "processors", "more"),
     [
-        ("python solve.py -n 3", Call(argv=["python", "solve.py", "-n", "3"])),
-        ("-n 2 hostname", Call(2, argv=["hostname"])),
-        ("-np 3 -wdir /tmp hostname", Call(3, Path("/tmp"), argv=["hostname"])),
-        ("-genvall -env A 1 -genv B 2 env", Call(environment={"A": "1", "B": "2"}, argv=["env"])),
+        ("python solve.py -n 3", ["python", "solve.py", "-n", "3"], None, {}),
+        ("-n 2 hostname", ["hostname"], 2, {}),
+        ("-np 3 -wdir /tmp hostname", ["hostname"], 3, {"cwd": Path("/tmp")}),
     ],
 )
-def test_its_options(words: str, call: Call) -> None:
-    assert read_call(words.split()) == call
+def test_its_options(
+    words: str, argv: list[str], processors: int | None, more: dict[str, Any]
+) -> None:
+    own = {"argv": argv, "processors": processors, "environment": {**os.environ}}
+    assert read_call(words.split()) == own | more
+
+
+def test_variables_are_added_to_those_of_the_script() -> None:
+    call = read_call(["-genvall", "-env", "A", "1", "-genv", "B", "2", "env"])
+    assert call["environment"] == os.environ | {"A": "1", "B": "2"}
 
 
 @pytest.mark.parametrize(
