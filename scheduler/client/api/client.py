@@ -79,12 +79,8 @@ def user_of(service: Path) -> str:
     return read_access(service).user if is_access_file(service) else getpass.getuser()
 
 
-class Blocking:
-    """A client whose methods return results."""
-
-
 class ForEventLoop:
-    """A client whose methods are coroutines."""
+    """A client whose methods are coroutines, or a job of one."""
 
 
 class ClientMethod(Generic[P, T]):
@@ -98,7 +94,7 @@ class ClientMethod(Generic[P, T]):
         self._methods: dict[type, Any] = {}
 
     @overload
-    def __get__(self, owner: Blocking, kind: type) -> Callable[P, T]: ...
+    def __get__(self, owner: Client | JobHandle, kind: type) -> Callable[P, T]: ...
 
     @overload
     def __get__(self, owner: ForEventLoop, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
@@ -341,7 +337,7 @@ class ServiceMethods(Generic[J]):
         return user_of(self.service)
 
 
-class JobHandle(JobMethods, Blocking):
+class JobHandle(JobMethods):
     """A job of a service, or some tasks of an array.
 
     Several tasks are held, released, cancelled, requeued and get signals together. The other
@@ -365,7 +361,7 @@ class JobHandle(JobMethods, Blocking):
             time.sleep(WATCH_S)
 
 
-class Client(ServiceMethods[JobHandle], Blocking):
+class Client(ServiceMethods[JobHandle]):
     """A client of a scheduler service; it must not be shared between threads.
 
     It connects with the first request, and again after a service did not answer.
