@@ -39,7 +39,7 @@ from scheduler.client.sites.answers import at_once, away_lines, collect
 from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import (
     RECORDS_VARIABLE,
-    AcceptedJob,
+    SubmissionRecord,
     new_key,
     ranked,
     request_of,
@@ -107,7 +107,7 @@ def running_sites(sites: Sequence[DemoSite], scenario: str, folder: Path) -> Ite
 
 def submit(
     job: SiteDemoJob, number: int, metric: str, sites: SitesFile, folder: Path
-) -> AcceptedJob:
+) -> SubmissionRecord:
     """Ask all sites, and submit a job to the best one that accepts it.
 
     Raises
@@ -138,7 +138,7 @@ def submit(
     raise ReshapeError(f"no site takes job {number}: {why}")
 
 
-def listed(sites: SitesFile, accepted: Sequence[AcceptedJob]) -> list[JobInfo]:
+def listed(sites: SitesFile, accepted: Sequence[SubmissionRecord]) -> list[JobInfo]:
     """List the submitted jobs, numbered from 1 in the order of their submission.
 
     Raises
@@ -176,7 +176,7 @@ def run_by_metric(
         its time limit.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    accepted: list[AcceptedJob] = []
+    accepted: list[SubmissionRecord] = []
     with running_sites(sites, scenario, folder) as file:
         began = time.monotonic()
         for number, job in enumerate(workload, 1):

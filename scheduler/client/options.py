@@ -96,7 +96,16 @@ class JobRange(NamedTuple):
 
     site: str
     first: JobName
-    last: int | None
+    last: int | None = None
+
+    def __str__(self) -> str:
+        """Write its first job as the commands name it."""
+        return f"{self.site}:{self.first}" if self.site else str(self.first)
+
+
+def _one_at_site(text: str) -> JobRange:
+    *site, job = names(text, ":")
+    return JobRange(":".join(site), JobName.parse(job))
 
 
 def _ranges_at_site(text: str) -> list[JobRange]:
@@ -113,7 +122,7 @@ def _ranges(text: str) -> list[JobRange]:
 def _range(site: str, text: str) -> JobRange:
     first, dash, last = text.partition("-")
     if not dash or "_" in text:
-        return JobRange(site, JobName.parse(text), None)
+        return JobRange(site, JobName.parse(text))
     begin, end = whole_number(first), whole_number(last)
     if begin is None or end is None:
         raise ValueError(f"{text!r} is not a range of jobs such as 3-8")
@@ -122,6 +131,8 @@ def _range(site: str, text: str) -> JobRange:
     return JobRange(site, JobName(begin), end)
 
 
+#: One job: a number, `last`, or with --sites SITE:JOB.
+SITE_JOB = ParsedText("JOB", _one_at_site, JobRange)
 #: Jobs such as ``3,5-8,17_[1-4],last``.
 JOBS = ParsedText("JOBS", _ranges, list)
 #: The same, with --sites after the name of a site and a colon.

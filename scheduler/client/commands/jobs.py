@@ -41,6 +41,7 @@ from scheduler.client.options import (
     JOBS_AT_SITES,
     LATER_MOMENT,
     PRIORITY,
+    SITE_JOB,
     TIME_LIMIT,
     JobRange,
     echo_json,
@@ -48,8 +49,7 @@ from scheduler.client.options import (
     service_option,
     sites_option,
 )
-from scheduler.client.sites import actions
-from scheduler.client.sites.actions import SiteJob, service_of
+from scheduler.client.sites.actions import service_of
 from scheduler.model.arrays import JobName
 from scheduler.model.requests import signal_name, signal_number
 from scheduler.protocol import messages as m
@@ -98,16 +98,16 @@ def info(directory: Path, as_json: bool, job: JobName | None) -> None:
 @service_option
 @sites_option
 @json_option
-@click.argument("job", type=actions.SITE_JOB, shell_complete=complete_jobs)
+@click.argument("job", type=SITE_JOB, shell_complete=complete_jobs)
 @example("reshape explain 3", "reshape explain --sites sites.yaml left:3")
-def explain(directory: Path, sites: Path | None, as_json: bool, job: actions.SiteJob) -> None:
+def explain(directory: Path, sites: Path | None, as_json: bool, job: JobRange) -> None:
     """Explain why JOB waits, where it started, and why it was resized or not.
 
     For a job that waits it also shows the expected start and the requests, of fewer processors or a
     shorter walltime, with which it would start earlier.
     """
-    directory = actions.service_of(directory, sites, job)
-    answer = expect(m.Explanation, ask(directory, m.Explain(job=number_of(directory, job.job))))
+    directory = service_of(directory, sites, job)
+    answer = expect(m.Explanation, ask(directory, m.Explain(job=number_of(directory, job.first))))
     try:
         waiting = forecast_of_waiting(directory, answer.job)
     except ServiceUnavailable:
@@ -224,9 +224,7 @@ def cancel(
         flat = [job for group in jobs for job in group]
         by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
         done = [
-            _change_ranges(
-                service_of(directory, sites, SiteJob(site, jobs[0].first)), site, jobs, change
-            )
+            _change_ranges(service_of(directory, sites, jobs[0]), site, jobs, change)
             for site, jobs in by_site.items()
         ]
     else:

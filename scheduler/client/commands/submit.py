@@ -22,7 +22,9 @@ from scheduler.client import tables
 from scheduler.client.api.asking import ask, ask_all, complete_jobs, number_of, wait_for
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
+    SITE_JOB,
     WALLTIME,
+    JobRange,
     echo_json,
     is_given,
     json_option,
@@ -45,7 +47,7 @@ from scheduler.client.requests.submission_file import (
     submission_of,
 )
 from scheduler.client.sites import actions
-from scheduler.client.sites.submitting import AcceptedJob
+from scheduler.client.sites.submitting import SubmissionRecord
 from scheduler.model.arrays import JobName
 from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
@@ -198,14 +200,14 @@ def _check_sites_options(sites: Path | None) -> None:
             raise click.UsageError(f"--{name.replace('_', '-')} needs --sites FILE")
 
 
-def _accepted(accepted: AcceptedJob, waits: bool, as_json: bool) -> None:
+def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
     """Print a job that a site accepted, and wait for its end if asked to."""
     if as_json and not waits:
         echo_json({"site": accepted.site, "job": accepted.job, "key": accepted.key})
     elif not as_json:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
-        end_with([wait_until(accepted.service, accepted.job, None)], as_json, [accepted.site])
+        end_with([wait_until(Path(accepted.service), accepted.job, None)], as_json, [accepted.site])
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -279,7 +281,7 @@ TIME_OVER = 124
     nargs=-1,
     required=True,
     metavar="JOB...",
-    type=actions.SITE_JOB,
+    type=SITE_JOB,
     shell_complete=complete_jobs,
 )
 @example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
@@ -288,7 +290,7 @@ def wait(
     timeout: float | None,
     sites: Path | None,
     as_json: bool,
-    jobs: tuple[actions.SiteJob, ...],
+    jobs: tuple[JobRange, ...],
 ) -> None:
     """Wait for jobs to end.
 
@@ -297,7 +299,7 @@ def wait(
     """
     until = None if timeout is None else time.monotonic() + timeout
     services = [actions.service_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(service, job.job) for service, job in zip(services, jobs, strict=True)]
+    numbers = [number_of(service, job.first) for service, job in zip(services, jobs, strict=True)]
     pairs = zip(services, numbers, strict=True)
     ended = [wait_until(service, number, until) for service, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
@@ -324,7 +326,7 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
     for job, site in zip(jobs, sites or [""] * len(jobs), strict=True):
         if not as_json:
             why = f" ({plain(in_local_time(job.reason))})" if job.reason else ""
-            name = actions.SiteJob(site, JobName(job.job))
+            name = JobRange(site, JobName(job.job))
             click.echo(f"job {name}: {job.state} {job.exit_code}:{job.signal}{why}")
             if told := tables.last_lines_text(job):
                 click.echo(told)

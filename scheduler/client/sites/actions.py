@@ -10,21 +10,19 @@ import sys
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 import click
 
-from reshape.cli.options import ParsedText
 from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.asking import list_jobs
 from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
-from scheduler.client.options import echo_json
+from scheduler.client.options import JobRange, echo_json
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import read_sites
 from scheduler.client.sites.submitting import (
-    AcceptedJob,
     OutcomeUnknownError,
+    SubmissionRecord,
     check_key,
     new_key,
     ranked,
@@ -32,7 +30,6 @@ from scheduler.client.sites.submitting import (
     retry,
     submit_to_best,
 )
-from scheduler.model.arrays import JobName, names
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
 from scheduler.text.tables import Table, render
@@ -41,28 +38,8 @@ from scheduler.text.tables import Table, render
 NO_SITE, NOT_KNOWN = 3, 4
 
 
-class SiteJob(NamedTuple):
-    """A job as the commands name it: ``SITE:JOB``, or the job alone without --sites."""
-
-    site: str
-    job: JobName
-
-    def __str__(self) -> str:
-        """Write it as the commands name it."""
-        return f"{self.site}:{self.job}" if self.site else str(self.job)
-
-
-def _site_job(text: str) -> SiteJob:
-    *site, job = names(text, ":")
-    return SiteJob(":".join(site), JobName.parse(job))
-
-
-#: A job: a number, `last`, or with --sites SITE:JOB.
-SITE_JOB = ParsedText("JOB", _site_job, SiteJob)
-
-
-def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
-    """Directory or access file of the service that has a job.
+def service_of(directory: Path, sites: Path | None, job: JobRange) -> Path:
+    """Directory or access file of the service that has a job, or a range of jobs.
 
     Raises
     ------
@@ -74,7 +51,7 @@ def service_of(directory: Path, sites: Path | None, job: SiteJob) -> Path:
         return directory
     known = read_sites(sites)
     if not job.site:
-        raise ReshapeError(f"{job.job}: with --sites write SITE:JOB")
+        raise ReshapeError(f"{job}: with --sites write SITE:JOB")
     site = known.named(job.site)
     if site is None:
         names = [other.name for other in known.sites]
@@ -91,7 +68,7 @@ def submit_job(
     *,
     test_only: bool,
     as_json: bool,
-) -> AcceptedJob | None:
+) -> SubmissionRecord | None:
     """Ask all sites, show their answers, and submit to the best one; None with `test_only`.
 
     The process ends with exit code 3 or 4 if no job was accepted for sure.
@@ -123,7 +100,7 @@ def submit_job(
     return accepted
 
 
-def retry_job(file: Path, key: str) -> AcceptedJob:
+def retry_job(file: Path, key: str) -> SubmissionRecord:
     """Repeat a submission; exit code 4 if the outcome remains unknown."""
     try:
         return retry(key, read_sites(file).deadline_s)

@@ -26,7 +26,6 @@ import time
 from collections.abc import Sequence
 from math import inf
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
@@ -48,15 +47,6 @@ class OutcomeUnknownError(ReshapeError):
 
 class NotReachedError(ReshapeError):
     """A site could not be reached now, so that nothing was sent to it."""
-
-
-class AcceptedJob(NamedTuple):
-    """A job that a site accepted."""
-
-    site: str
-    service: Path
-    job: int
-    key: str
 
 
 RECORDS_VARIABLE = "RESHAPE_SUBMISSIONS"
@@ -216,12 +206,13 @@ def submit_to_best(
     submission: m.Submission,
     key: str,
     timeout_s: float,
-) -> tuple[AcceptedJob | None, dict[str, str]]:
+) -> tuple[SubmissionRecord | None, dict[str, str]]:
     """Submit a job to the first of the sites that accepts it.
 
     Returns
     -------
-    the accepted job, None if no site accepted it; and name of each site that did not -> why
+    record of the accepted job, None if no site accepted it; and name of each site that did not ->
+    why
 
     Raises
     ------
@@ -251,7 +242,7 @@ def submit_to_best(
     return None, refused
 
 
-def retry(key: str, timeout_s: float) -> AcceptedJob:
+def retry(key: str, timeout_s: float) -> SubmissionRecord:
     """Repeat a submission whose outcome is not known, at the site to which it was sent.
 
     Raises
@@ -266,7 +257,7 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
             f"no submission with the key {key} was sent from here: submit the job again"
         )
     if record.submission is None:
-        return AcceptedJob(record.site, Path(record.service), record.job, key)
+        return record
     try:
         return send(record, timeout_s)
     except (OutcomeUnknownError, NotReachedError) as error:
@@ -281,8 +272,8 @@ def retry(key: str, timeout_s: float) -> AcceptedJob:
         ) from None
 
 
-def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
-    """Send the submission of a record, which is on disk, and note the job.
+def send(record: SubmissionRecord, timeout_s: float) -> SubmissionRecord:
+    """Send the submission of a record, which is on disk; note and return the accepted job.
 
     Raises
     ------
@@ -299,9 +290,10 @@ def send(record: SubmissionRecord, timeout_s: float) -> AcceptedJob:
             f"site {record.site} did not answer ({error}): whether it accepted the job is not"
             f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
         ) from None
+    accepted = msgspec.structs.replace(record, submission=None, job=answer.job)
     with contextlib.suppress(ReshapeError):  # the record before leads to the same job
-        write_record(msgspec.structs.replace(record, submission=None, job=answer.job))
-    return AcceptedJob(record.site, Path(record.service), answer.job, record.key)
+        write_record(accepted)
+    return accepted
 
 
 def ask_site(service: str, message: m.Message, kind: type[A], timeout_s: float) -> A:
