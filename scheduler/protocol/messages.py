@@ -257,11 +257,13 @@ class PoolList(MessageBase):
 
 
 class _MachineChange(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of the machine."""
+    """A change of the machine; `told` says what is changed, with the fields of the change."""
+
+    told: ClassVar[str]
 
     def log_text(self) -> str:
         """Say what is changed."""
-        raise NotImplementedError
+        return self.told.format(self)
 
 
 class DrainNode(_MachineChange, frozen=True):
@@ -279,10 +281,7 @@ class ResumeNode(_MachineChange, frozen=True):
     """Let jobs start again on a node that drains or was removed."""
 
     node: str
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"node {self.node} is resumed"
+    told: ClassVar = "node {0.node} is resumed"
 
 
 class RemoveNode(_MachineChange, frozen=True):
@@ -293,10 +292,7 @@ class RemoveNode(_MachineChange, frozen=True):
     """
 
     node: str
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"node {self.node} is removed"
+    told: ClassVar = "node {0.node} is removed"
 
 
 class CreateReservation(_MachineChange, frozen=True):
@@ -330,10 +326,7 @@ class CancelReservation(_MachineChange, frozen=True):
     """End an advance reservation."""
 
     name: str
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"reservation {self.name} is cancelled"
+    told: ClassVar = "reservation {0.name} is cancelled"
 
 
 class AddPool(_MachineChange, frozen=True):
@@ -350,10 +343,7 @@ class AddPool(_MachineChange, frozen=True):
     system: str
     options: dict[str, str]
     arguments: tuple[str, ...] = ()
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"pool {self.name} is to be added"
+    told: ClassVar = "pool {0.name} is to be added"
 
 
 class PausePool(_MachineChange, frozen=True):
@@ -371,10 +361,7 @@ class ResumePool(_MachineChange, frozen=True):
     """Let a pool submit again, also after failures."""
 
     name: str
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"pool {self.name} is resumed"
+    told: ClassVar = "pool {0.name} is resumed"
 
 
 class RemovePool(_MachineChange, frozen=True):
