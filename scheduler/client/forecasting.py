@@ -37,23 +37,14 @@ def expected_starts(directory: Path, horizon_s: float | None = None) -> Starts:
 
 
 def quote_of(
-    directory: Path,
-    submission: m.Submission,
-    *,
-    horizon_s: float | None = None,
-    futures: int = 0,
-    seed: int = 0,
-    arrivals: bool = False,
-    timeout: float = operations.FORECAST_S,
+    directory: Path, submission: m.Submission, timeout: float = operations.FORECAST_S, **how: Any
 ) -> Quote:
     """Request a quote for a submission; nothing is submitted.
 
     Parameters
     ----------
-    horizon_s : seconds from now at which forecasts end; None: no limit.
-    futures, seed : number of forecasts with drawn run times, and the seed of the draws.
-    arrivals : whether further jobs are submitted in them, at the rate of the latest ones.
     timeout : seconds to wait for the answer.
+    how : other fields of `RequestForecast`.
 
     Raises
     ------
@@ -61,13 +52,7 @@ def quote_of(
     ReshapeError : the service would refuse the submission; the message names the nearest request
         that the machine can run, if there is one.
     """
-    message = m.RequestForecast(
-        of=submission,
-        horizon_s=horizon_s,
-        futures=futures,
-        seed=seed,
-        arrivals=arrivals,
-    )
+    message = m.RequestForecast(of=submission, **how)
     return run(directory, operations.forecast(message, Quote, timeout))
 
 
@@ -250,14 +235,13 @@ def quote(
     submission = bare_submission(**request)
     if arrivals and not futures:
         raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
-    answer = quote_of(
-        directory,
-        submission,
-        horizon_s=horizon,
-        futures=futures,
-        seed=seed,
-        arrivals=arrivals,
-    )
+    how: dict[str, Any] = {
+        "horizon_s": horizon,
+        "futures": futures,
+        "seed": seed,
+        "arrivals": arrivals,
+    }
+    answer = quote_of(directory, submission, **how)
     if as_json:
         echo_json(answer)
     else:
