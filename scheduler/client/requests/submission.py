@@ -87,10 +87,7 @@ def prepare(
         limits=own_limits(),
         **given | {"name": given.get("name") or plain_name(argv)},
     )
-    _check_parts(submission)
-    if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
-        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
-    submission.check_texts()
+    _check(submission, walltime_s)
     return submission
 
 
@@ -100,8 +97,8 @@ def _restart_source(path: Path) -> str:
     return str(path.absolute())
 
 
-def _check_parts(submission: Submission) -> None:
-    """Check the program, its arguments and the names of its outputs."""
+def _check(submission: Submission, walltime_s: float | None) -> None:
+    """Check the program, its arguments, the names of its outputs, the walltime and texts."""
     argv, cwd, environment = submission.argv, submission.cwd, submission.environment
     output, error = submission.output, submission.error
     check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
@@ -110,6 +107,9 @@ def _check_parts(submission: Submission) -> None:
         check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
     check_program(program, Path(cwd), environment)
+    if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
+        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
+    submission.check_texts()
 
 
 def check_outputs(submission: Submission) -> None:
