@@ -11,7 +11,7 @@ import re
 import shutil
 import sysconfig
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from linecache import getline
 from math import inf
@@ -42,7 +42,7 @@ _FACTS_OF_CHECKPOINTS = ("checkpoint", "checkpoint_iteration", "checkpoint_s", "
 _DECLINED = "reshape try chooses the sizes"
 _EVERY_S = 0.5
 _STACKS_S = 5.0  # for the ranks to write their stacks
-_FRAME = re.compile(r'  File "(?P<file>.+)", line (?P<line>\d+) in (?P<name>.+)')
+_FRAME = re.compile(r'  File "(.+)", line (\d+) in (.+)')
 _FATAL = "Fatal Python error: "
 _MOST_LINES = 15  # of the output of a group that has failed
 _STALE = (
@@ -207,28 +207,6 @@ def _is_at(driver: TrialDriver, iteration: int) -> bool:
 # ---------------------------------------------------------------- how it is watched
 
 
-class StackFrame(NamedTuple):
-    """A call of a function in a stack."""
-
-    file: str
-    line: int
-    name: str
-
-    @property
-    def is_of_program(self) -> bool:
-        """Whether it is in the program, and not in Python, this package or another one."""
-        places = [*_LIBRARIES, str(Path(reshape.__file__).parent)]
-        return not self.file.startswith((*places, "<"))
-
-    def __str__(self) -> str:
-        """Name the place, with the line of the program."""
-        text = getline(self.file, self.line).strip()
-        return f"{self.file}:{self.line} in {self.name}" + (f": {text}" if text else "")
-
-
-_LIBRARIES = {sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")}
-
-
 class RunWatch:
     """Raises a `MistakeError` when a group has failed, or nothing advances.
 
@@ -288,7 +266,7 @@ class RunWatch:
         for pid, text in self._texts().items():
             if _FATAL in text:
                 what = text.partition(_FATAL)[2].partition("\n")[0]
-                crashes.append(f"{self._who(pid)}: {what}, at {_place(frames_of(text))}")
+                crashes.append(f"{self._who(pid)}: {what}, at {_place(_calls(text))}")
         if crashes:
             return "\n".join([*crashes, _STALE])
         exits = f"a process ends with exit code {failed[0].process.returncode}"
@@ -318,8 +296,8 @@ class RunWatch:
             at, where = places.get(pid), "has not begun a loop"
             if at is not None:
                 where = f"is {place_text(at.loop, at.iteration, at.at_point, several)}"
-            stack = frames_of(self._texts()[pid][length:])
-            calls = [f"      {frame}" for frame in stack if frame.is_of_program]
+            stack = _calls(self._texts()[pid][length:])
+            calls = [f"      {place}" for place, is_of_program in stack if is_of_program]
             found.append("\n".join([f"  {self._who(pid)} {where}", *calls]))
         begin = f"nothing has advanced for {self._limit_s:.3g} s: the ranks are apart, or wait"
         return "\n".join([begin, *sorted(found)])
@@ -341,15 +319,31 @@ class RunWatch:
         return {line.removeprefix(NOTE) for line in lines if line.startswith(NOTE)}
 
 
-def frames_of(text: str) -> list[StackFrame]:
-    """The calls of the thread that a dump of faulthandler calls the current one."""
+#: Files that are not of the program: of Python, this package and others.
+_LIBRARIES = (
+    *{sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib")},
+    str(Path(reshape.__file__).parent),
+    "<",
+)
+
+
+def _calls(text: str) -> list[tuple[str, bool]]:
+    """The calls of the thread that a dump of faulthandler calls the current one.
+
+    Each has its place, with the line there, and whether that is in the program.
+    """
+    calls = []
     block = text.rpartition("Current thread")[2].partition("\n\n")[0]
-    return [StackFrame(f["file"], int(f["line"]), f["name"]) for f in _FRAME.finditer(block)]
+    for file, number, name in _FRAME.findall(block):
+        line = getline(file, int(number)).strip()
+        place = f"{file}:{number} in {name}" + (f": {line}" if line else "")
+        calls.append((place, not file.startswith(_LIBRARIES)))
+    return calls
 
 
-def _place(frames: Iterable[StackFrame]) -> str:
-    found = list(frames)
-    return str(next((f for f in found if f.is_of_program), found[0] if found else "no line"))
+def _place(calls: Sequence[tuple[str, bool]]) -> str:
+    own = (place for place, is_of_program in calls if is_of_program)
+    return next(own, calls[0][0] if calls else "no line")
 
 
 # ---------------------------------------------------------------- the copy of the directory
