@@ -8,8 +8,9 @@ option of the commands. The values become the fields of the same names of a `Sub
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, TypedDict, TypeVar, get_type_hints
+from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
 
 import click
 
@@ -27,29 +28,17 @@ from scheduler.protocol.job_requests import OpenMode, Placement
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-class DeclaredOption(NamedTuple):
-    """The option of a command line for a keyword.
-
-    Attributes
-    ----------
-    names : as users write it.
-    attributes : of `click.option`.
-    """
-
-    names: tuple[str, ...]
-    attributes: dict[str, Any]
+def _option(*names: str, **attributes: Any) -> partial[Any]:
+    """Declare an option as users write it, with the attributes of `click.option`."""
+    return partial(click.option, *names, **attributes)
 
 
-def _option(*names: str, **attributes: Any) -> DeclaredOption:
-    return DeclaredOption(names, attributes)
-
-
-def _text(*names: str, **attributes: Any) -> DeclaredOption:
-    """DeclaredOption with a text, which is empty without it."""
+def _text(*names: str, **attributes: Any) -> partial[Any]:
+    """Declare an option with a text, which is empty without it."""
     return _option(*names, default="", **attributes)
 
 
-def _flag(*names: str, **attributes: Any) -> DeclaredOption:
+def _flag(*names: str, **attributes: Any) -> partial[Any]:
     return _option(*names, is_flag=True, **attributes)
 
 
@@ -333,7 +322,7 @@ class Changes(TypedDict, total=False):
     dependency: str
 
 
-def declared(options: type) -> dict[str, DeclaredOption]:
+def _declared(options: type) -> dict[str, partial[Any]]:
     """Return the options that keywords are declared with, by keyword."""
     hints = get_type_hints(options, include_extras=True)
     return {
@@ -345,9 +334,9 @@ def declared(options: type) -> dict[str, DeclaredOption]:
 
 def _added(command: _Command, options: type) -> _Command:
     """Add declared options to a command; the parameter is the keyword unless it is named."""
-    for keyword, (names, attributes) in reversed(declared(options).items()):
-        named = not names[-1].startswith("-")
-        command = click.option(*names, *(() if named else (keyword,)), **attributes)(command)
+    for keyword, option in reversed(_declared(options).items()):
+        is_named = not option.args[-1].startswith("-")
+        command = option(*(() if is_named else (keyword,)))(command)
     return command
 
 
@@ -367,8 +356,8 @@ def request_options(command: _Command) -> _Command:
 
 def per_process_option(command: _Command) -> _Command:
     """Add the option for the processors of each process."""
-    names, attributes = declared(JobOptions)["per_process"]
-    return click.option(*names, **attributes)(command)
+    added: _Command = _declared(JobOptions)["per_process"]()(command)
+    return added
 
 
 def job_options(command: _Command) -> _Command:
