@@ -25,29 +25,15 @@ from scheduler.protocol import messages as m
 from scheduler.text.job_output import output_name, task_output
 from scheduler.text.plain import LONGEST_LABEL, plain
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(m.JobInfo)
+#: Encodes the description of an ended job for the journal, and decodes it.
+encode_summary: Callable[[m.JobInfo], bytes] = msgspec.msgpack.Encoder().encode
+decode_summary = msgspec.msgpack.Decoder(m.JobInfo).decode
 #: Fields of a description that are those of the job, and of its request.
 _OF_JOB = (
     *("size", "walltime_s", "submitted_at", "started_at", "ended_at", "redirected_at"),
     *("exit_code", "signal", "restarts", "requeues", "partition"),
 )
 _OF_SPEC = ("name", "user", "max_processors", "min_processors", "queue", "priority")
-
-
-def encode_summary(info: m.JobInfo) -> bytes:
-    """Encode the description of an ended job for the journal."""
-    return _encoder.encode(info)
-
-
-def decode_summary(summary: bytes) -> m.JobInfo:
-    """Decode the description of an ended job.
-
-    Raises
-    ------
-    msgspec.DecodeError : it is damaged.
-    """
-    return _decoder.decode(summary)
 
 
 def describe(

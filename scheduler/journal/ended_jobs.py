@@ -51,14 +51,10 @@ def token_of(journal: JournalReader, number: int) -> str:
 
 def ended_info(journal: JournalReader, job: Job) -> m.JobInfo:
     """Describe an ended job, from its noted description if there is one."""
-    return _noted(journal, job.id) or describe_recorded(job, journal)
-
-
-def _noted(journal: JournalReader, number: int) -> m.JobInfo | None:
-    for (summary,) in journal.rows("SELECT summary FROM summaries WHERE job=?", number):
-        if (plain := _readable(journal, number, summary)) is not None:
+    for (summary,) in journal.rows("SELECT summary FROM summaries WHERE job=?", job.id):
+        if (plain := _readable(journal, job.id, summary)) is not None:
             return decode_summary(plain)
-    return None
+    return describe_recorded(job, journal)
 
 
 def _readable(journal: JournalReader, number: int, summary: bytes) -> bytes | None:

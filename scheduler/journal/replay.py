@@ -69,11 +69,6 @@ def rules_in(settings: bytes) -> tuple[Scenario, bool, Machine]:
     return from_data(data["scenario"]), data["kill_at_walltime"], machine_of(settings)
 
 
-def is_of_this_release(settings: bytes) -> bool:
-    """Whether the installed release of ReSHAPE wrote settings."""
-    return bool(msgspec.json.decode(settings).get("release") == reshape.__version__)
-
-
 _order = msgspec.json.Decoder(Order)
 
 #: Largest relative difference of two numbers in a reason that counts as rounding.
@@ -163,7 +158,8 @@ def compare(batches: Iterable[Batch]) -> Comparison:
     for batch, orders, _ in replay(batches, core):
         events += len(batch.events)
         if batch.settings is not None:
-            same_release = is_of_this_release(batch.settings)
+            release = msgspec.json.decode(batch.settings).get("release")
+            same_release = release == reshape.__version__
         now = [encode_order(order) for order in orders]
         if now != batch.orders and (
             difference := _difference(batch, orders, now, numbers=same_release)
