@@ -145,10 +145,15 @@ Received: TypeAlias = tuple[bytes, list[bytes], Sender]
 
 
 class RoomForJournal:
-    """Whether the journal can be written, and the messages that are held until it can."""
+    """Whether the journal can be written, and the messages that are held until it can.
+
+    Attributes
+    ----------
+    reason : why the last attempt to write the journal failed; empty if it did not.
+    """
 
     def __init__(self) -> None:
-        self._reason = ""
+        self.reason = ""
         self._retry_at = 0.0  # monotonic seconds
         # Held messages in the order of their last arrival, by peer and what a repetition has in
         # common; reports of agents are taken first.
@@ -156,27 +161,17 @@ class RoomForJournal:
         self._held: dict[tuple[bytes, bytes], Received] = {}
         self._bytes = 0
 
-    @property
-    def is_missing(self) -> bool:
-        """Whether the last attempt to write the journal failed."""
-        return bool(self._reason)
-
-    @property
-    def reason(self) -> str:
-        """Why the last attempt to write the journal failed; empty if it did not."""
-        return self._reason
-
     def note_failure(self, reason: str) -> None:
         """Note that the journal could not be written."""
-        if not self._reason:
+        if not self.reason:
             log.error("%s; the service waits until there is room", reason)
-        self._reason, self._retry_at = reason, time.monotonic() + RETRY_S
+        self.reason, self._retry_at = reason, time.monotonic() + RETRY_S
 
     def note_success(self) -> None:
         """Note that the journal was written."""
-        if self._reason:
+        if self.reason:
             log.warning("the journal can be written again: the service continues")
-        self._reason = ""
+        self.reason = ""
 
     def retry_is_due(self) -> bool:
         """Whether it is time to try to write the journal again."""
@@ -196,7 +191,7 @@ class RoomForJournal:
         except ProtocolError as error:
             return m.Failure(message=str(error))
         if message.kind != "report":
-            text = f"{self._reason}; the service waits until there is room: make room and try again"
+            text = f"{self.reason}; the service waits until there is room: make room and try again"
             return m.Failure(id=message.id, message=text)
         is_hello = isinstance(message, m.AgentHello) and "agent" in sender.roles
         common = type(message).__name__.encode()

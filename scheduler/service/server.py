@@ -219,13 +219,11 @@ class Service:
 
     def _loop(self) -> None:
         while not self._stop:
-            is_busy = self.requests.reads.pending or (
-                self._room.holds and not self._room.is_missing
-            )
+            is_busy = self.requests.reads.pending or (self._room.holds and not self._room.reason)
             self._connections.wait(0 if is_busy else round(1000 * TICK_S))
             if self._signals:
                 self._on_signals()
-            if self._room.is_missing:
+            if self._room.reason:
                 self._wait_for_room()
             else:
                 self._turn()
@@ -259,8 +257,7 @@ class Service:
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
-        if not self._room.is_missing:
-            self.requests.halted = ""
+        self.requests.halted = self._room.reason
 
     def _next_message(self) -> Received | None:
         """Return the next message to handle: first those that were held."""

@@ -82,9 +82,9 @@ def test_what_could_not_be_written_is_written_when_there_is_room(small_disk: Pat
 
 def test_commands_are_refused_and_reports_are_held() -> None:
     room = RoomForJournal()
-    assert not room.is_missing
+    assert not room.reason
     room.note_failure("the disk is full")
-    assert room.is_missing
+    assert room.reason
     assert not room.retry_is_due()
     refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)), OWNER)
     assert isinstance(refused, m.Failure)
@@ -97,7 +97,7 @@ def test_commands_are_refused_and_reports_are_held() -> None:
         assert room.hold(b"agent", encode(hello), OWNER) is None
     assert isinstance(room.hold(b"b", [b"reshape/0", b""], OWNER), m.Failure)
     room.note_success()
-    assert not room.is_missing
+    assert not room.reason
     assert held_by(room) == [(b"agent", encode(hello), OWNER), (b"job", facts, OWNER)]
     assert not room.holds
 
