@@ -61,6 +61,11 @@ class JobStartup:
     binding : nodes on which ranks are bound.
     kill_wait_s : time in seconds from SIGTERM to SIGKILL for a job that is cancelled or exceeds its
         walltime.
+
+    Attributes
+    ----------
+    placements : on which nodes the groups are.
+    node_of, nodes_of : whose agents start the processes of a group, see `Placements`.
     """
 
     def __init__(
@@ -79,11 +84,8 @@ class JobStartup:
         self._launches, self._parts, self._kept = launches, parts, kept
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
+        self.node_of, self.nodes_of = self.placements.node_of, self.placements.nodes_of
         self._sent = SentCommands(REPEAT_S, self._reports)
-
-    def node_of(self, job: Job, group: int) -> str:
-        """Return the node of a group's first processor, whose agent starts its mpiexec."""
-        return self.placements.node_of(job, group)
 
     def host_of(self, job: Job) -> str:
         """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
@@ -101,10 +103,6 @@ class JobStartup:
         """Whether the program of a job is a script, which runs once."""
         launch = self._launches.get(job.id)
         return launch is not None and launch.submission.script
-
-    def nodes_of(self, job: Job, group: int) -> list[str]:
-        """Return the nodes whose agents start processes of a group, one for each of its hosts."""
-        return self.placements.nodes_of(job, group)
 
     def has_groups_of(self, node: str) -> bool:
         """Whether the agent of a node starts processes of a group of any job."""

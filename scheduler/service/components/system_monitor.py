@@ -132,13 +132,11 @@ class SystemMonitor:
         self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
         known, name = self.reports.agents.get(hello.node), agent_name(hello)
-        if known is not None:
-            replaced, served_before = agent_name(known.hello) != name, known.served_before
-            if replaced:
-                self._check_host(known, hello.host)
-        else:
-            before = self._journal.agent_of(hello.node)
-            replaced, served_before = before not in (None, name), before == name
+        before = self._journal.agent_of(hello.node) if known is None else agent_name(known.hello)
+        replaced = before not in (None, name)
+        if replaced and known is not None:
+            self._check_host(known, hello.host)
+        served_before = before == name if known is None else known.served_before
         loses_groups = replaced and has_groups()
         if loses_groups and awaited:
             return self._hold_back(hello, awaited, now)
@@ -401,7 +399,8 @@ class SystemMonitor:
         An agent on another host is awaited for `STOP_S`: a host may be out of reach. What killed
         agents have left on this host is removed in the end.
         """
-        self.send_to_all(m.AgentStop())
+        for node in self.reports.agents:
+            self.send_to(node, m.AgentStop())
         moment = time.monotonic()
         if self._stopping_since is None:
             self._stopping_since = moment
@@ -418,11 +417,6 @@ class SystemMonitor:
         """Send a message to the agent of a node, if there is one."""
         if node in self.reports.agents:
             self._send(self.reports.agents[node].identity, message)
-
-    def send_to_all(self, message: m.Message) -> None:
-        """Send a message to every agent."""
-        for node in self.reports.agents:
-            self.send_to(node, message)
 
 
 def given_back_at(node: NodeConfig, now: float) -> float | None:
