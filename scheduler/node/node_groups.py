@@ -290,11 +290,8 @@ class NodeGroups:
         self.changed = True
 
     def watch_join(self, order: m.WatchJoin) -> None:
-        """Kill a job whose restart point exists for too long; a deadline of 0 ends the watch."""
-        if order.deadline_s > 0:
-            self._watches[order.job] = (order, None)
-        else:
-            self._watches.pop(order.job, None)
+        """Kill a job whose restart point exists for too long."""
+        self._watches[order.job] = (order, None)
 
     def run_hook(self, order: m.RunHook) -> None:
         """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""

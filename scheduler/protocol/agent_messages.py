@@ -280,8 +280,7 @@ class WatchJoin(MessageBase):
 
     Attributes
     ----------
-    deadline_s : time for which the restart point may exist, without the transfer of `app.state`; 0
-        ends the watch.
+    deadline_s : time for which the restart point may exist, without the transfer of `app.state`.
     bytes_per_s : lowest acceptable rate of that transfer. The restart point holds the pickled
         values, so that its size / rate is added to `deadline_s`.
     """
