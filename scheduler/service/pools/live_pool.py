@@ -19,7 +19,6 @@ from reshape.times import utc_moment
 from scheduler.journal.clock import Clock, moved_time
 from scheduler.model.job import Job
 from scheduler.node.slurm import BatchRequest, BatchState, BatchStatus
-from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import WAITING, AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.protocol import messages as m
@@ -33,54 +32,6 @@ exec srun --nodes=$# --ntasks=$# --ntasks-per-node=1 --cpus-per-task={processors
   --mpi=none --kill-on-bad-exit=0 --wait=0 --job-name=reshape-agent --quiet \\
   sh -c 'shift "$SLURM_PROCID"; exec {agent} --node "$1"' sh "$@"
 """
-
-
-def batch_job_name(service: str, pool: str, number: int) -> str:
-    """Name of the batch job of an allocation, by which it is found again.
-
-    Parameters
-    ----------
-    service : name of the service that no other service has.
-    """
-    return f"{service}.{pool}.{number}"
-
-
-def batch_request(
-    directory: Path,
-    name: str,
-    pool: str,
-    options: PoolOptions,
-    nodes: Sequence[str],
-    arguments: Sequence[str],
-) -> BatchRequest:
-    """Describe the batch job of an allocation.
-
-    Parameters
-    ----------
-    directory : of the service; the nodes must share it.
-    name : see `batch_job_name`.
-    nodes : names of the nodes in the service.
-    arguments : further options of the batch system, which precede those that the pool determines.
-    """
-    access = directory / "access" / "agent.json"
-    agent = [sys.executable, "-m", "reshape", "agent", "--connect", str(access)]
-    script = _SCRIPT.format(
-        pool=pool,
-        directory=directory,
-        nodes=shlex.join(nodes),
-        processors=options.processors,
-        agent=shlex.join(agent).replace("'", "'\"'\"'"),
-    )
-    own = ("--ntasks-per-node=1", f"--cpus-per-task={options.processors}", "--no-requeue")
-    return BatchRequest(
-        script=script,
-        nodes=len(nodes),
-        time_limit_s=options.time_limit_s,
-        name=name,
-        directory=Path(os.sep),
-        output=directory / f"pool-{pool}.log",
-        options=(*own, "--open-mode=append", *arguments),
-    )
 
 
 S = AllocationState
@@ -145,7 +96,7 @@ class LivePool:
     Parameters
     ----------
     record : in the journal.
-    service : name of the service among all that use the batch system.
+    service : name of the service that no other user of the batch system has.
     """
 
     record: LivePoolRecord
@@ -177,8 +128,37 @@ class LivePool:
         return self.pool.name
 
     def batch_name(self, number: int) -> str:
-        """Name of the batch job of an allocation."""
-        return batch_job_name(self.service, self.name, number)
+        """Name of the batch job of an allocation, by which it is found again."""
+        return f"{self.service}.{self.name}.{number}"
+
+    def request(self, directory: Path, number: int, nodes: Sequence[str]) -> BatchRequest:
+        """Describe the batch job of an allocation.
+
+        Parameters
+        ----------
+        directory : of the service; the nodes must share it.
+        nodes : names of the nodes in the service.
+        """
+        access = directory / "access" / "agent.json"
+        agent = [sys.executable, "-m", "reshape", "agent", "--connect", str(access)]
+        options = self.pool.options
+        script = _SCRIPT.format(
+            pool=self.name,
+            directory=directory,
+            nodes=shlex.join(nodes),
+            processors=options.processors,
+            agent=shlex.join(agent).replace("'", "'\"'\"'"),
+        )
+        own = ("--ntasks-per-node=1", f"--cpus-per-task={options.processors}", "--no-requeue")
+        return BatchRequest(
+            script=script,
+            nodes=len(nodes),
+            time_limit_s=options.time_limit_s,
+            name=self.batch_name(number),
+            directory=Path(os.sep),
+            output=directory / f"pool-{self.name}.log",
+            options=(*own, "--open-mode=append", *self.record.arguments),
+        )
 
     def number_of(self, batch_name: str) -> int | None:
         """Allocation whose batch job has this name; None if there is none."""

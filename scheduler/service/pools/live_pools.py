@@ -24,7 +24,7 @@ from scheduler.journal.journal import Journal
 from scheduler.model.events import DrainChanged, Event, NodeJoined, NodeLost, NodeRemoved
 from scheduler.model.job import Job
 from scheduler.node.directory import ServiceDirectory
-from scheduler.node.slurm import BatchRequest, BatchStatus, Slurm
+from scheduler.node.slurm import BatchStatus, Slurm
 from scheduler.policies.pools.options import check_pool_name, parse_pool_options
 from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, PoolAllocation
 from scheduler.policies.pools.pool import PoolRecord, PoolSteps
@@ -33,7 +33,7 @@ from scheduler.service.components.admission import Admission
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_jobs import BatchJobs
-from scheduler.service.pools.live_pool import LivePool, LivePoolRecord, batch_request
+from scheduler.service.pools.live_pool import LivePool, LivePoolRecord
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
@@ -152,7 +152,7 @@ class LivePools:
             raise ReshapeError(f"there is a node {taken[0]}: choose another --name for the pool")
         self._checks.add(name)
         names = live.pool.node_names[: options.allocation_nodes]
-        request = self._request(live, 0, names)
+        request = live.request(self._directory.path, 0, names)
         self._jobs.try_out(change.system, request, partial(self._on_checked, record, answer))
 
     def _remove(self, live: LivePool, *, at_once: bool) -> None:
@@ -363,7 +363,7 @@ class LivePools:
                 allocation.nodes,
             )
             self._serve(live, allocation)
-            request = self._request(live, allocation.number, allocation.nodes)
+            request = live.request(self._directory.path, allocation.number, allocation.nodes)
             self._jobs.submit(live.record.system, request)
         for allocation in steps.cancelled:
             log.info("cancel pool=%s allocation=%d", live.name, allocation.number)
@@ -430,16 +430,6 @@ class LivePools:
                 *(live.name, allocation.number, allocation.id, why),
             )
         self._jobs.cancel(live.record.system, allocation.id)
-
-    def _request(self, live: LivePool, number: int, nodes: Sequence[str]) -> BatchRequest:
-        return batch_request(
-            self._directory.path,
-            live.batch_name(number),
-            live.name,
-            live.pool.options,
-            nodes,
-            live.record.arguments,
-        )
 
     def _note(self, live: LivePool) -> None:
         """Note the record of a pool if it has changed."""
