@@ -103,8 +103,8 @@ class Plan(Routes):
         Extra memory: at most ``max_extra_bytes`` (by default 24 MB) of buffers, and at most 1.25
         times the larger of ``a`` and ``b``, or 16 MB if that is more. The buffers are kept for the
         next run. From its second use on, a communicator of one host has two mailboxes a rank, at
-        most 16 MB, of which a move uses ``max_extra_bytes``. `prepare` saves half of the time of
-        moving the same small arrays again.
+        most 16 MB, of which a move uses ``max_extra_bytes``. For small arrays most of the time is
+        spent on finding what to copy; `prepare` does that once for arrays that move again.
         """
         move = self.prepare(
             comm, a, b, order=order, max_extra_bytes=max_extra_bytes, sources=sources
