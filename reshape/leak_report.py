@@ -16,9 +16,9 @@ from __future__ import annotations
 import ctypes
 import os
 
-#: Release of UCX from which the table of functions of a pool is known: of chunks, allocate and
-#: release; of objects, initialize, clean up and describe.
-_KNOWN_SINCE = (1, 20)
+#: Release of UCX of which the table of functions of a pool is known, and that it can be written: of
+#: chunks, allocate and release; of objects, initialize, clean up and describe.
+_KNOWN = (1, 20)
 _TABLE = 5 * ctypes.c_void_p
 _DESCRIBE = 4
 
@@ -26,7 +26,8 @@ _DESCRIBE = 4
 def omit_descriptions() -> None:
     """Let UCX not describe requests that are missing at its end, once MPI is initialized.
 
-    Nothing is changed if MPI is without UCX, or if the table is another one.
+    Nothing is changed if MPI is without UCX or with another release of it, or if the table is
+    another one.
     """
     try:
         ucx = ctypes.CDLL("libucp.so.0", os.RTLD_NOLOAD | os.RTLD_NOW)
@@ -37,6 +38,6 @@ def omit_descriptions() -> None:
     except (OSError, ValueError, AttributeError):
         return
     addresses = [ctypes.cast(each, ctypes.c_void_p).value for each in of_chunks]
-    is_known = (release[0].value, release[1].value) >= _KNOWN_SINCE
+    is_known = (release[0].value, release[1].value) == _KNOWN
     if is_known and list(table)[: len(addresses)] == addresses:
         table[_DESCRIBE] = None
