@@ -112,18 +112,22 @@ def bars(
     axes.set_ylabel(unit)
     if limits is not None:
         axes.set_ylim(*limits)
-    handles, names = axes.get_legend_handles_labels()
-    entries = [
-        (h, n) for h, n in zip(handles, names, strict=True) if len(series) > 1 or n == "paper"
-    ]
-    if legend and entries:
+    if legend:
+        _legend_below(axes, [*(series if len(series) > 1 else ()), "paper"])
+
+
+def _legend_below(axes: Axes, names: Sequence[str]) -> None:
+    """Draw a legend of these names below the axes, if they have any of them."""
+    entries = dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+    handles = [entries[name] for name in entries if name in names]
+    if handles:
         axes.legend(
-            *zip(*entries, strict=True),
+            handles=handles,
             frameon=False,
             fontsize=9,
             loc="upper center",
             bbox_to_anchor=(0.5, -0.07),
-            ncols=len(entries),
+            ncols=len(handles),
         )
 
 
