@@ -372,13 +372,17 @@ def doctor(
         of_hosts = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
         _conclude(ctx, of_hosts, as_json)
     checks = diagnose(mpiexec and mpiexec.absolute(), limit_s)
-    ready, why = conclusion({check.name for check in checks if check.status == "ok"})
+    passed = {check.name for check in checks if check.status == "ok"}
+    ready, why = conclusion(passed)
     if as_json:
         diagnosis = {"checks": checks, "ready": ready, "reason": why}
         click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
     else:
         print_checks(checks, Console())
-        click.echo(f"Jobs {'can' if ready else 'cannot'} be run and resized here: {why}.")
+        verdict = "cannot be run"
+        if "two ranks" in passed:
+            verdict = "can be run and resized" if ready else "can be run, but not resized"
+        click.echo(f"Jobs {verdict} here: {why}.")
     ctx.exit(0 if ready else 1)
 
 

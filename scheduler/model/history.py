@@ -9,7 +9,9 @@ planned resize is predicted.
 
 Noise makes iterations slower, not faster: caches are cold after a start or resize, another program
 runs on the node. So first iterations are recorded separately and compared with first iterations,
-and of several times the lower median is used, which slow outliers do not change.
+and of several times the lower median is used, which slow outliers do not change. `malleable` judges
+an expansion by the fastest iterations: in its first seconds other groups start on the same nodes,
+and most iterations are disturbed.
 """
 
 from __future__ import annotations
@@ -236,7 +238,7 @@ class History:
 
     def _forget_sweet_spot(self) -> None:
         """Forget the sweet spot, and the times on larger sizes, which are to be measured anew."""
-        spot, self.sweet_spot = self.sweet_spot, None
+        spot, self.sweet_spot, self.forget_at = self.sweet_spot, None, 0
         if spot is not None:
             for size in [size for size in self._timings if size > spot and size != self.visits[-1]]:
                 del self._timings[size], self._typical_s[size]
@@ -316,13 +318,17 @@ class History:
         timing = self._timings.get(size)
         return timing is not None and len(timing.first) + len(timing.later) >= JUDGED
 
-    def fastest_s(self, size: int) -> float:
-        """Fastest of the latest iterations on a measured size, s; infinite if there are none.
+    def fastest_s(self, one: int, other: int) -> tuple[float, float] | None:
+        """Fastest of the latest iterations on two sizes, s; None if one was not measured.
 
-        A size is too slow for certain if even its fastest iteration is.
+        As many are compared of both, and first iterations only with first ones.
         """
-        timing = self._timings.get(size)
-        return inf if timing is None else min(timing.later or timing.first)
+        first, second = self._timings.get(one), self._timings.get(other)
+        if first is None or second is None:
+            return None
+        if first.later and second.later:
+            return min(first.later[-JUDGED:]), min(second.later[-JUDGED:])
+        return min(first.first[-JUDGED:]), min(second.first[-JUDGED:])
 
     def expand_potential(self, window: int) -> float | None:
         """Slope of the speedup curve at the present size: speedup gained per further processor.

@@ -81,8 +81,10 @@ class Resizes:
         if job is None or job.state not in ACTIVE:
             state = "not known" if job is None else job.state.name
             return _continue(event.job, "not running", "the job is {state}", state=state)
+        history = job.recorded_history
+        spot = None if history is None else history.sweet_spot
         note_progress(job, event)
-        if job.resizable and job.history.points == job.history.forget_at:
+        if history is not None and spot is not None and history.sweet_spot is None:
             self._state.allocation_changed()  # it may use more processors from now on
         if job.minimum and job.history.settled == 1:  # its speed on this size is known from now on
             job.expect_on(job.size, self._state.now)

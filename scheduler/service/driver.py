@@ -49,6 +49,7 @@ from scheduler.model.orders import (
     JobOrder,
     Order,
     Refuse,
+    Requeue,
     Reserve,
     WakeAt,
 )
@@ -250,6 +251,8 @@ class Driver:
                 reason = because(order.reason, self._clock.ahead_s)
                 log.info("reservation %s: %s", plain(order.name), plain(reason))
                 continue
+            if isinstance(order, Requeue):
+                self._remap.kept.pop(order.job, None)  # it may start again at once
             if not isinstance(order, Continue):
                 self._log(order.job, order)
                 self.changed_jobs.add(order.job)

@@ -35,18 +35,6 @@ from simulator.workload_models.workload import Workload
 #: Fields with a path that is relative to the folder of the file.
 PATHS = ("machine", "advance_reservations", "pool_wait")
 SOURCES = ("trace", "workload")  #: The same of its jobs.
-#: Fields that hold a number, a truth value or a choice -> type.
-_TYPES: dict[str, Any] = {
-    "event_order": Literal["batch", "sequential"],
-    "processors": int,
-    "dispersal": bool,
-    "feedback": bool,
-    "load": float,
-    "seed": int,
-    "tau_s": float,
-    "warm_up_s": float,
-    "cool_down_s": float,
-}
 
 
 class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):

@@ -94,11 +94,6 @@ def below_one(ours: Interval) -> str:
     return by_range(ours, high=nextafter(1, 0))
 
 
-def of_part(part: str, claims: Iterable[Claim]) -> list[Claim]:
-    """Claims about a part of a paper."""
-    return [msgspec.structs.replace(claim, part=part) for claim in claims]
-
-
 def declared(
     groups: Iterable[Mapping[str, Any]],
     measures: Mapping[str, Callable[..., Interval]],

@@ -432,7 +432,7 @@ def _refuse(
         )
     if name == "larger" and too_long:
         what = "asks for a longer time than its partition allows"
-        fix = "--larger drop leaves such jobs out, --larger cap gives them the longest time"
+        fix = "the rule larger=drop leaves such jobs out, larger=cap gives them the longest time"
     elif name == "larger" and sizes[line] <= processors:
         what = "asks for more of a further resource than the header's Resources name"
         fix = "the rule larger=drop leaves such jobs out, larger=cap gives them all there is"

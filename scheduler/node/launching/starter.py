@@ -289,7 +289,8 @@ def number_of(error: Exception) -> int:
 def is_of_job(error: Exception, request: dict[str, Any]) -> bool:
     """Whether a command cannot be started for a reason of its job, and not of the node.
 
-    A node has room for any process. If there is none, the limits of the submission may be too low.
+    A lack of memory or descriptors is one of the job if the submission limits them, else one of the
+    node.
     """
     number, limits = number_of(error), request["limits"]
     low = [name for name in _LIMITED.get(number, ()) if limits.get(name, -1) >= 0]

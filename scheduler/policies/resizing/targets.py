@@ -366,8 +366,11 @@ def _undo(job: Job, min_benefit: float) -> Shrink | Stay | None:
     before = history.expanded_from()
     if before is None or history.sweet_spot is not None or history.settled < JUDGED:
         return None
-    then_s, now_s = history.fastest_s(before), history.fastest_s(size)
-    if then_s > now_s * (1 + min_benefit * (size / before - 1)):
+    fastest = history.fastest_s(before, size)
+    if fastest is None:
+        return None
+    then_s, now_s = fastest
+    if now_s <= 0 or then_s > now_s * (1 + min_benefit * (size / before - 1)):
         return None
     to = job.contracts_to(before)
     facts: Facts = {"size": size, "before": before, "then_s": then_s, "now_s": now_s}

@@ -75,6 +75,23 @@ def test_an_ended_job_keeps_no_record_and_takes_no_time_of_ticks(desk: Desk) -> 
     assert 1 not in desk.components.core.jobs
 
 
+def test_a_job_that_starts_again_at_once_begins_with_iteration_0(desk: Desk) -> None:
+    desk.hello()
+    desk.ask(b"x", m.Submit(submission=msgspec.structs.replace(JOB, requeue=True)))
+    desk.hello([m.GroupStatus(job=1, group=1, alive=True)])
+    (token,) = next(desk.components.journal.rows("SELECT token FROM jobs WHERE job=1"))
+    point = m.AtResizePoint(
+        job=1, token=token, epoch=0, size=1, registered_bytes=0, iteration=7, iteration_s=0.1
+    )
+    desk.ask(b"a", point)
+    assert desk.components.remap.kept[1].point is not None
+    desk.ask(b"x", m.ChangeJobs.one(1, m.RequeueJob()))
+    desk.hello([m.GroupStatus(job=1, group=1, alive=False, exit_code=1)])
+    job = desk.components.core.jobs[1]
+    assert (job.requeues, job.state.name) == (1, "STARTING")
+    assert 1 not in desk.components.remap.kept or desk.components.remap.kept[1].point is None
+
+
 def test_a_wait_is_answered_once(desk: Desk) -> None:
     assert desk.ask(b"a", m.Submit(submission=JOB)) == [m.Submitted(job=1)]
     assert desk.ask(b"a", m.Wait(job=1, id=4)) == []

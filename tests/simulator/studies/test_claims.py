@@ -23,7 +23,6 @@ from simulator.studies.claims import (
     by_sign,
     declared,
     exactly,
-    of_part,
     plus_minus,
     with_limits,
 )
@@ -99,8 +98,9 @@ def test_records() -> None:
         "where": "",
         "remark": "",
     }
+    part = "LOC figure 2"
     single, missing = as_records(
-        of_part("LOC figure 2", [Claim("A", SINGLE), Claim("B", NOT_RUN, "7 to 100", where="SDSC")])
+        [Claim("A", SINGLE, part=part), Claim("B", NOT_RUN, "7 to 100", where="SDSC", part=part)]
     )
     assert (single["id"], single["ours"], single["low"], single["high"]) == (
         "LOC figure 2, 1", 1.0, None, None,
