@@ -532,7 +532,9 @@ def test_pools_and_centres_refuse_jobs_with_further_resources(
     text = "; MaxProcs: 8\n; Resources: gpu=2\n7 0 -1 9 2 -1 -1 2 20 -1 1 1 1 -1 -1 -1 -1 -1 1\n"
     (tmp_path / "gpu.swf").write_text(text)
     for jobs in (Jobs.read(tmp_path / "gpu.swf"), Jobs.read(tmp_path / "gpu.swf").with_resizable()):
-        with pytest.raises(ReshapeError, match=r"job 7 requests gpu=1, and the nodes of .* yet"):
+        with pytest.raises(
+            ReshapeError, match=r"job 7 requests gpu=1, and the nodes of .* have only processors"
+        ):
             Experiment(jobs, **place).run()
 
 

@@ -55,9 +55,9 @@ GROUP = int(os.environ.get("RESHAPE_GROUP", "0"))
 def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any] | None) -> None:
     """Call a function before or after each call of a function of the runtime."""
     from reshape import registrations
-    from reshape.resizing import move, resize_points, transaction
+    from reshape.resizing import joining, move, resize_points, transaction
 
-    for module in (registrations, resize_points, transaction, move):
+    for module in (registrations, resize_points, transaction, joining, move):
         if hasattr(module, name):
             function = getattr(module, name)
 

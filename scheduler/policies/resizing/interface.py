@@ -68,9 +68,9 @@ class Stay(msgspec.Struct, frozen=True):
     sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
     retry : whether the sweet spot is forgotten after 8 resize points, and each further one after
         twice as many, so that the job may expand once more.
-    lasting : whether the policy decides the same until the state of the scheduler changes or the
-        job takes another time for an iteration. It is not asked again before, which makes
-        simulations faster.
+    lasting : whether the policy decides the same until the state of the scheduler changes, the job
+        takes another time for an iteration, or three are measured on its size. It is not asked
+        again before, which makes simulations faster.
     """
 
     reason: Reason
