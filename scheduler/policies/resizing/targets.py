@@ -399,9 +399,16 @@ def _contract(
         rule = FREE
         text += "; job {first} waits for {least}, {free} are free"
     if lacking > 0 or size > slack * target:
-        to = job.contracts_to(min(target, max(floor_of(job), size - lacking)))
+        floor = floor_of(job)
+        least = min(target, max(floor, size - lacking))
+        to = job.contracts_to(least)
+        while to is None and lacking > 0 and least > floor:  # its groups add up to no such size
+            least -= 1
+            to = job.contracts_to(least)
     if to is None or view.failed_lately(job, to):
         text = "it has more than its part of {part} processors, and no job waits for them"
+        if lacking > 0:
+            text = "it has more than its part of {part} processors, and cannot contract now"
         return Stay(Reason(KEEP, text, facts), lasting=to is None)
     return Shrink(to, Reason(rule, text, {**facts, "to": to}))
 
