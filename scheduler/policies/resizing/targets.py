@@ -387,8 +387,8 @@ def _contract(
     """Contract a job that has more than its part if others need it.
 
     While a queued job waits for processors, the first job at a resize point gives all that are
-    lacking, down to its floor, since the others may be far from theirs. It expands again when these
-    have contracted.
+    lacking, down to its floor, since the others may be far from theirs. If its groups do not add up
+    to that, it gives the next larger number. It expands again when the others have contracted.
     """
     size, target = job.size, division.target(job)
     to = None
