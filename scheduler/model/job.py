@@ -453,10 +453,10 @@ class Job:
     def leavable(self) -> dict[int, ProcSet]:
         """Groups that leave it in a contraction, unless others are asked for.
 
-        The oldest group of a malleable job stays, so that it can always return to its minimum.
+        The oldest group stays, so that the job can always return to the size on which it started.
         """
         groups = self.own_groups
-        if not self.minimum or not groups:
+        if not groups or (self.is_lent and not self.minimum):
             return groups
         oldest = next(iter(groups))
         return {group: held for group, held in groups.items() if group != oldest}
