@@ -1,7 +1,7 @@
 """Mean turnaround of one workload of computing programs under several scenarios.
 
     python benchmarks/scheduler/gain.py [--quick] [--processors 16 --share 0.04]
-        [--work 2.7] [--scenarios easy malleable] [--out DIR] [--json]
+        [--work 2.7] [--spread 1] [--scenarios easy malleable] [--out DIR] [--json]
 
 14 jobs run `all_pairs.py` with one thread a rank on as many processors as there are cores. They
 request 1, 2 and 4 of them; a quarter is rigid, the others may have from a quarter of their request
@@ -14,6 +14,8 @@ between, so that a machine of few cores runs as many processes as one of many. I
 much less work and take as long. The product of ``--processors`` and ``--share`` should be at most a
 third of the cores: starts of groups and the service need cores, too, and take longer than on cores
 of their own. So jobs should be long: with ``--work 2.7`` they have 2.7 times as many iterations.
+With ``--work 10.8 --spread 4`` they also come at intervals that are four times as long, so that
+starts take a fourth of the time in relation to them.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ CASES = {
 }
 
 
-def workload(processors: int, share: float, factor: float, *, quick: bool) -> list[DemoJob]:
+def workload(
+    processors: int, share: float, factor: float, spread: float, *, quick: bool
+) -> list[DemoJob]:
     """Draw the jobs; they come about as fast as all processors can run them."""
     rng = np.random.default_rng(SEED)
     at_s, jobs = 0.0, []
@@ -76,10 +80,10 @@ def workload(processors: int, share: float, factor: float, *, quick: bool) -> li
                 min_processors=None if rigid else max(1, request // 4),
                 max_processors=None if rigid else processors,
                 topology=None if rigid else Topology("arbitrary"),
-                walltime_s=600.0,
+                walltime_s=600.0 * spread,
             )
         )
-        at_s += float(rng.exponential(0.5 if quick else 50 / processors))
+        at_s += float(rng.exponential(0.5 if quick else 50 * spread / processors))
     return jobs
 
 
@@ -90,13 +94,14 @@ def main() -> None:
     parser.add_argument("--processors", type=int, default=os.cpu_count())
     parser.add_argument("--share", type=float, default=1.0, help="of a core, for each processor")
     parser.add_argument("--work", type=float, default=1.0, help="factor of all iterations")
+    parser.add_argument("--spread", type=float, default=1.0, help="factor of intervals of arrival")
     parser.add_argument("--quick", action="store_true", help="short programs")
     parser.add_argument("--out", type=Path, default=Path("gain-out"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     processors = options.processors
-    jobs = workload(processors, options.share, options.work, quick=options.quick)
+    jobs = workload(processors, options.share, options.work, options.spread, quick=options.quick)
     rows, failed = [], []
     for name in options.scenarios:
         case = CASES[name]
