@@ -14,7 +14,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.messages import EVERY_USER, JobMessage, MessageBase, Question
+from reshape.wire.messages import EVERY_USER, JobMessage, MessageBase
 from scheduler.model.arrays import TaskArray
 from scheduler.model.requests import Dependency, EndSignal, parse_constraint
 
@@ -182,12 +182,6 @@ class Submit(MessageBase):
     """Answered by Submitted once the job is durable."""
 
     senders: ClassVar = EVERY_USER
-    submission: Submission
-
-
-class CheckSubmission(Question):
-    """Answered by Done if the submission would be accepted now; nothing is submitted."""
-
     submission: Submission
 
 
@@ -389,5 +383,5 @@ class UnchangedJobs(MessageBase):
 
 
 JobRequest: TypeAlias = (
-    Submit | CheckSubmission | Submitted | RunStep | WaitStep | EndStep | ChangeJobs | UnchangedJobs
+    Submit | Submitted | RunStep | WaitStep | EndStep | ChangeJobs | UnchangedJobs
 )

@@ -8,8 +8,8 @@
     to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, LocateRanks,
                               ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
                               SweepJob, AgentStop
-    from commands             Submit, CheckSubmission, ChangeJobs, RequestForecast, ListJobs,
-                              Explain, Wait, ServerInfo, ListMachine, ChangeMachine, Stop
+    from commands             Submit, ChangeJobs, RequestForecast, ListJobs, Explain, Wait,
+                              ServerInfo, ListMachine, ChangeMachine, Stop
     from job scripts          RunStep, WaitStep, EndStep
 
 Those about the service and its machine are here. The machine has nodes, advance reservations and

@@ -192,7 +192,6 @@ class RequestHandler:
             m.AgentHello: self._on_agent,
             m.AgentArrival: self._on_agent_arrival,
             m.Submit: self._on_submission,
-            m.CheckSubmission: self._on_check,
             m.RequestForecast: self._on_forecast,
             m.ChangeJobs: self._on_change,
             m.ListJobs: self._on_list,
@@ -283,10 +282,6 @@ class RequestHandler:
     def _on_submission(self, peer: bytes, message: m.Submit, sender: Sender) -> None:
         job = self._submit(self._applications.received(message.submission, sender.user))
         self._answer_later(peer, message.id, partial(m.Submitted, job=job))
-
-    def _on_check(self, _peer: bytes, message: m.CheckSubmission, sender: Sender) -> m.Message:
-        self._applications.request_of(self._applications.received(message.submission, sender.user))
-        return m.Done()
 
     def _on_forecast(self, peer: bytes, message: m.RequestForecast, sender: Sender) -> None:
         apps, question = self._applications, ForecastQuestion(message, self._components.clock())

@@ -7,7 +7,7 @@ completes nothing, and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TypeVar
@@ -24,9 +24,6 @@ from scheduler.protocol import messages as m
 
 T = TypeVar("T")
 
-#: Time limit of one answer to many requests, seconds.
-MANY_ANSWERS_S = 30.0
-
 
 def ask(directory: Path | str, message: m.Message, timeout: float = ANSWER_S) -> m.Message:
     """Send one message to the service of a directory and return its answer.
@@ -38,18 +35,6 @@ def ask(directory: Path | str, message: m.Message, timeout: float = ANSWER_S) ->
     """
     with Client(directory) as client:
         return client.request(message, timeout)
-
-
-def ask_all(directory: Path | str, messages: Iterable[m.Message]) -> Iterator[m.Message]:
-    """Send messages over one connection and yield their answers in order; a refusal is a `Failure`.
-
-    Raises
-    ------
-    ServiceUnavailable : there is no service, or it does not answer in time. What was sent last and
-        is not answered may have been accepted.
-    """
-    with Client(directory) as client:
-        yield from client.request_all(messages, MANY_ANSWERS_S)
 
 
 def service_info(directory: Path | str, timeout: float = ANSWER_S) -> m.Info:

@@ -405,15 +405,6 @@ class Client(ServiceMethods[JobHandle]):
         assert answer is not None
         return answer
 
-    def request_all(self, messages: Iterable[m.Message], timeout: float) -> Iterator[m.Message]:
-        """Send messages, and yield their answers in their order; a refusal is a `Failure`.
-
-        Parameters
-        ----------
-        timeout : seconds for each answer.
-        """
-        yield from self._connected().request_all(messages, timeout)
-
     def run(self, operation: Operation[T]) -> T:
         """Run an operation of `scheduler.client.api.operations`, and return its result."""
         try:

@@ -24,14 +24,13 @@ from scheduler.client import tables
 from scheduler.client.api import operations
 from scheduler.client.api.asking import (
     ask,
-    ask_all,
     complete_jobs,
     list_jobs,
     number_of,
     run,
     service_info,
 )
-from scheduler.client.api.client import read_output
+from scheduler.client.api.client import Client, read_output
 from scheduler.client.background import stop as stop_service
 from scheduler.client.columns import steps_format
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
@@ -81,8 +80,8 @@ def info(directory: Path, as_json: bool, job: JobName | None) -> None:
             return
         click.echo(tables.job_text(listing.jobs[0], listing.now))
         if numbers := [number for _, number in listing.jobs[0].steps]:
-            shown = ask_all(directory, (m.ListJobs(job=n) for n in numbers[-MOST_STEPS:]))
-            steps = [each.jobs[0] for each in shown if isinstance(each, m.JobListing)]
+            with Client(directory) as client:
+                steps = [client.job(number).info() for number in numbers[-MOST_STEPS:]]
             click.echo("\n" + steps_format().render(steps, listing.now))
         return
     answer = service_info(directory)

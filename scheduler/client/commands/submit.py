@@ -1,25 +1,22 @@
-"""``reshape submit``, ``batch`` and ``wait``: submit a program, a script or many jobs; await them.
+"""``reshape submit``, ``batch`` and ``wait``: submit a program or a script; await jobs.
 
-``submit --sites`` submits a program to the best of several services. ``submit --from`` submits the
-lines of a submission file (`scheduler.client.requests.submission_file`) after the service has
-checked all of them.
+``submit --sites`` submits a program to the best of several services.
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import click
 
 from reshape.cli.options import FiniteRange, example
-from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.asking import ask, ask_all, complete_jobs, number_of, wait_for
+from scheduler.client.api.asking import ask, complete_jobs, number_of, wait_for
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
     SITE_JOB,
@@ -39,35 +36,19 @@ from scheduler.client.requests.script_file import (
     script_submission,
     wrapped,
 )
-from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs
-from scheduler.client.requests.submission_file import (
-    read_submissions,
-    refusal,
-    shown,
-    submission_of,
-)
+from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import SubmissionRecord
 from scheduler.model.arrays import JobName
-from scheduler.model.intervals import joined
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
-from scheduler.text.formats import counted, noun
 from scheduler.text.plain import plain
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @service_option
 @submission_options
-@click.option(
-    "--from",
-    "file",
-    metavar="FILE",
-    type=click.File(encoding="utf-8"),
-    help="Submit a job for each line of FILE (-: standard input), which has the options and the"
-    " program; options beside --from are defaults for all lines.",
-)
 @click.option(
     "--wait",
     "waits",
@@ -98,11 +79,9 @@ from scheduler.text.plain import plain
     "reshape submit -n 2 --max 6 --topology nearly-square --walltime 10:00 \\",
     "    -- python -m apps.lu --n 1024 --block 64 --repeat 20",
     "reshape submit --sites sites.yaml --metric cost --max-cost 20 -n 4 -- python solve.py",
-    "reshape submit --from cases.txt --walltime 20:00",
 )
 def submit(
     directory: Path,
-    file: TextIO | None,
     waits: bool,
     test_only: bool,
     sites: Path | None,
@@ -118,18 +97,11 @@ def submit(
     The job runs in the current directory with the current environment. The directory of the Python
     that runs reshape is put first on PATH, so that 'python' and 'mpiexec' match.
 
-    With --from, each line of FILE is a submission, such as '-n 2 -- python solve.py 7'. Nothing is
-    submitted if a line is invalid.
-
     With --sites, all services that FILE names are asked, and the best one by --metric gets the job;
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """
     _check_sites_options(sites)
-    if file is not None:
-        given = {"--sites": sites, "--test-only": test_only, "PROGRAM": fields["argv"]}
-        _submit_file(directory, file, given, waits, as_json)
-        return
     if retry is not None and sites is not None:
         if fields["argv"] or fields["processors"] is not None:
             raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
@@ -137,7 +109,11 @@ def submit(
         return
     if sites is not None and fields["walltime_s"] is None:
         fields["walltime_s"] = DEFAULT_WALLTIME_S  # sites are compared with one walltime
-    submission = submission_of(fields)
+    if fields["processors"] is None:
+        raise click.UsageError("Missing option '-n'.")
+    if not fields["argv"]:
+        raise click.UsageError("Missing argument 'PROGRAM [ARGS]...'.")
+    submission = prepare(**fields)
     if sites is not None and (submission.dependency or submission.array):
         raise click.UsageError("--dependency and --array need one service: leave --sites out")
     if sites is not None and submission.walltime_s == LONGEST_WALLTIME_S:
@@ -173,24 +149,6 @@ def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json:
             click.echo(f"its output is appended to {printed}, which exists")
     if waits:
         end_with([wait_until(directory, answer.job, None)], as_json)
-
-
-def _submit_file(
-    directory: Path, file: TextIO, excluded: Mapping[str, object], waits: bool, as_json: bool
-) -> None:
-    """Submit the lines of a file, with nothing of `excluded`, and wait for the jobs if asked to."""
-    for name, value in excluded.items():
-        if value:
-            raise click.UsageError(f"--from submits the lines of a file: leave out {name}")
-    context = click.get_current_context()
-    given = {name: value for name, value in context.params.items() if is_given(context, name)}
-    jobs = _submit_all(directory, read_submissions(file, given))
-    if as_json and not waits:
-        echo_json({"jobs": jobs})
-    elif not as_json:
-        click.echo(f"submitted {noun(len(jobs), 'job')} {_ranges(jobs)}")
-    if waits:
-        end_with([wait_until(directory, job, None) for job in jobs], as_json)
 
 
 def _check_sites_options(sites: Path | None) -> None:
@@ -331,48 +289,3 @@ def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()
             if told := tables.last_lines_text(job):
                 click.echo(told)
     sys.exit(next(filter(None, map(tables.exit_status, jobs)), 0))
-
-
-def _submit_all(directory: Path, submissions: Mapping[str, m.Submission]) -> list[int]:
-    """Submit all jobs, after the service has checked all of them; return their numbers."""
-    checks = (m.CheckSubmission(submission=submission) for submission in submissions.values())
-    faults = [
-        f"{where}: {in_local_time(answer.message)}"
-        for where, answer in zip(submissions, ask_all(directory, checks), strict=True)
-        if isinstance(answer, m.Failure)
-    ]
-    for where, submission in submissions.items():
-        try:
-            check_places(submission, directory)
-        except ReshapeError as error:
-            faults.append(f"{where}: {error}")
-    if faults:
-        raise refusal(faults, len(submissions))
-    jobs: list[int] = []
-    submits = (m.Submit(submission=submission) for submission in submissions.values())
-    try:
-        for where, answer in zip(submissions, ask_all(directory, submits), strict=True):
-            if isinstance(answer, m.Submitted):
-                jobs.append(answer.job)
-            elif isinstance(answer, m.Failure):
-                faults.append(f"{where}: {in_local_time(answer.message)}")
-    except ServiceUnavailable as error:
-        where = [*submissions][len(jobs) + len(faults)]
-        raise ServiceUnavailable(
-            f"{error}; {_submitted(jobs)}; the lines from {where} on were not answered, and some"
-            " of them may have been submitted: 'reshape queue' shows them"
-        ) from None
-    if faults:
-        count = counted(len(faults), "line")
-        raise ReshapeError(f"the service refused {count}; {_submitted(jobs)}:\n{shown(faults)}")
-    return jobs
-
-
-def _submitted(jobs: Sequence[int]) -> str:
-    return f"{noun(len(jobs), 'job')} {_ranges(jobs)} submitted" if jobs else "none submitted"
-
-
-def _ranges(numbers: Iterable[int]) -> str:
-    """Write numbers as ``3-5,8``."""
-    pairs = joined(sorted((number, number) for number in numbers))
-    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in pairs)

@@ -32,7 +32,6 @@ EndStep        .  .  .  job
 AgentArrival   .  .  agent  .
 AgentHello     .  .  agent  .
 Submit         administrator  user  .  .
-CheckSubmission  administrator  user  .  .
 RequestForecast administrator  user  .  .
 ChangeJobs     administrator  user  .  .
 ListJobs       administrator  user  .  .

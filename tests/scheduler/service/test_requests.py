@@ -236,10 +236,8 @@ def test_a_job_without_a_walltime_gets_that_of_its_queue(tmp_path: Path) -> None
     (listed,) = desk.ask(b"a", m.ListJobs())
     assert isinstance(listed, m.JobListing)
     assert [job.walltime_s for job in listed.jobs] == [3600, 3600, 600, 3600, 7200]
-    (refused,) = desk.ask(
-        b"a",
-        m.CheckSubmission(submission=msgspec.structs.replace(JOB, walltime_s=601.0, queue="short")),
-    )
+    too_long = msgspec.structs.replace(JOB, walltime_s=601.0, queue="short")
+    (refused,) = desk.ask(b"a", m.Submit(submission=too_long))
     assert isinstance(refused, m.Failure)
     assert "queue short has walltimes of 00:10:00 at most" in refused.message
     desk.components.journal.close()

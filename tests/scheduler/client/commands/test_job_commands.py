@@ -9,17 +9,17 @@ import pytest
 from command_line import invoke
 from desk import served_desk
 
+from scheduler import Client
 from scheduler.client.api.asking import list_jobs
-
-LINES = "".join(f"-n 1 --name {name} true\n" for name in ("a", "b", "a", "c", "a", "b"))
 
 
 @pytest.fixture
 def directory(tmp_path: Path) -> Iterator[Path]:
     """Directory of a service with 6 queued jobs of user root."""
     with served_desk(tmp_path / "service") as directory:
-        (tmp_path / "jobs.txt").write_text(LINES)
-        invoke("submit", "--dir", directory, "--from", tmp_path / "jobs.txt", cwd=tmp_path)
+        with Client(directory) as service:
+            for name in ("a", "b", "a", "c", "a", "b"):
+                service.submit(["true"], name=name, cwd=tmp_path)
         yield directory
 
 
