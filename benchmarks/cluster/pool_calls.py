@@ -77,7 +77,7 @@ def measure(folder: Path, allocations: int, seconds: float) -> dict[str, float]:
             "time_limit": "1-0",
             "backlog": str(allocations),
         }
-        ask(directory, m.ChangeMachine(change=m.AddPool("slurm", "slurm", options)), 60.0)
+        ask(directory, m.ChangeMachine(change=m.AddPool("slurm", options)), 60.0)
         begun, answered_s = time.monotonic(), []
         while queued(directory) < allocations:
             time.sleep(0.5)

@@ -58,7 +58,7 @@ class PoolService(Cluster):
 
     def add_pool(self, name: str = "slurm") -> str:
         """Add the pool, for all jobs; return what Slurm answered to the dry run."""
-        addition = m.AddPool(name, "slurm", self._pool, self._arguments)
+        addition = m.AddPool(name, self._pool, self._arguments)
         answer = self.ask(m.ChangeMachine(change=addition), _ADD_S)
         assert isinstance(answer, m.PoolAdded)
         return answer.said

@@ -129,8 +129,6 @@ class Slurm:
     interval_s : least time from the end of a command to the next one, seconds; a call waits for it.
     """
 
-    name = "slurm"
-
     def __init__(self, timeout_s: float = TIMEOUT_S, interval_s: float = 0.0) -> None:
         self._timeout_s, self._interval_s = timeout_s, interval_s
         self._next_at = 0.0  # monotonic seconds

@@ -226,9 +226,9 @@ class PoolInfo(msgspec.Struct):
 
     Attributes
     ----------
-    name, system : of the pool, and of its batch system.
+    name : of the pool.
     max_nodes : most nodes that it may have.
-    arguments : other options of the submission command.
+    arguments : other options of sbatch.
     allocations : its allocations.
     state : active, waiting (after a failure), paused or removing.
     reason : why it is in this state, or what the batch system answered last in case of an error.
@@ -237,7 +237,6 @@ class PoolInfo(msgspec.Struct):
     """
 
     name: str
-    system: str
     state: str
     reason: str
     max_nodes: int
@@ -330,17 +329,15 @@ class CancelReservation(_MachineChange, frozen=True):
 
 
 class AddPool(_MachineChange, frozen=True):
-    """Add a pool; answered by PoolAdded as soon as its batch system would accept an allocation.
+    """Add a pool; answered by PoolAdded as soon as Slurm would accept an allocation.
 
     Attributes
     ----------
-    system : name of the batch system.
     options : as `scheduler.policies.pools.options.parse_pool_options` reads them.
-    arguments : other options of the submission command of the batch system.
+    arguments : other options of sbatch.
     """
 
     name: str
-    system: str
     options: dict[str, str]
     arguments: tuple[str, ...] = ()
     told: ClassVar = "pool {0.name} is to be added"

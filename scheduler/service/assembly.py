@@ -6,9 +6,8 @@ The performance profiler of PRIO is part of the decision core.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 from reshape.wire.identity import slurm_job
 from scheduler.config.settings import ServeConfig
@@ -34,14 +33,8 @@ from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import KeptJob, KeptJobs, Transactions
 from scheduler.service.pools.live_pools import LivePools
 
-#: Least time between two commands of a batch system, seconds.
+#: Least time between two commands of Slurm, seconds.
 COMMANDS_S = 1.0
-
-
-#: Makers of the batch systems that a pool may use, by name.
-BATCH_SYSTEMS: Mapping[str, Callable[[], Slurm]] = {
-    Slurm.name: partial(Slurm, interval_s=COMMANDS_S)
-}
 
 
 @dataclass(frozen=True)
@@ -130,7 +123,8 @@ def _assemble(
     admission = Admission(config, errors, (directory.path, directory.memory))
     applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, parts)
     nodes = NodeStates(core, monitor, slurm_job())
-    pools = LivePools(core, monitor, nodes, journal, clock, admission, directory, BATCH_SYSTEMS)
+    slurm = Slurm(interval_s=COMMANDS_S)
+    pools = LivePools(core, monitor, nodes, journal, clock, admission, directory, slurm)
     return Components(
         config,
         directory,

@@ -123,7 +123,7 @@ def remove(directory: Path, names: tuple[str, ...]) -> None:
         click.echo(f"node {name} is removed{when}")
 
 
-#: Seconds in which the batch system has to answer the dry run.
+#: Seconds in which Slurm has to answer the dry run.
 DRY_RUN_S = 120.0
 _HELP = {
     "nodes": "Least and largest number of nodes of the pool, as MIN-MAX or MAX.",
@@ -142,8 +142,8 @@ _HELP = {
 def pool() -> None:
     """Add, list, pause, resume and remove elastic pools.
 
-    A pool submits jobs that run agents to a batch system when the queue could use more nodes, and
-    gives the nodes back when they are idle; see docs/pool.md.
+    A pool submits jobs that run agents to Slurm when the queue could use more nodes, and gives the
+    nodes back when they are idle; see docs/pool.md.
     """
 
 
@@ -160,28 +160,25 @@ def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @pool.command("add")
 @service_option
-@click.option("--name", help="Name of the pool.  [default: as the batch system]")
 @_pool_options
-@click.argument("system")
+@click.argument("name")
 @click.argument("arguments", nargs=-1, metavar="[-- OPTIONS...]")
 @example(
     "reshape pool add slurm --nodes 1-8 --processors 16 --time-limit 2:00:00 -- --partition=short"
 )
-def add_pool(
-    directory: Path, name: str | None, system: str, arguments: tuple[str, ...], **values: str | None
-) -> None:
-    """Add a pool of the batch system SYSTEM.
+def add_pool(directory: Path, name: str, arguments: tuple[str, ...], **values: str | None) -> None:
+    """Add a pool, whose nodes Slurm grants.
 
-    SYSTEM is slurm. The command first asks it whether it would accept an allocation (a dry run).
-    Options behind -- are passed on to sbatch.
+    The command first asks Slurm whether it would accept an allocation (a dry run). Options behind
+    -- are passed on to sbatch.
     """
     texts = {key: value for key, value in values.items() if value is not None}
     try:
         parse_pool_options(texts)
-        check_pool_name(name or system)
+        check_pool_name(name)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    message = m.ChangeMachine(change=m.AddPool(name or system, system, texts, arguments))
+    message = m.ChangeMachine(change=m.AddPool(name, texts, arguments))
     answer = expect(m.PoolAdded, ask(directory, message, DRY_RUN_S))
     click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
 
@@ -195,7 +192,6 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
     """List all pools."""
     columns: dict[str, Callable[[m.PoolInfo], object]] = {
         "POOL": lambda pool: pool.name,
-        "SYSTEM": lambda pool: pool.system,
         "STATE": lambda pool: pool.state,
         "QUEUED": lambda pool: len(_in_states(pool, "submitting", "queued")),
         "RUNNING": lambda pool: len(_in_states(pool, "running")),
@@ -205,7 +201,7 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
         "WANTED": lambda pool: pool.wanted,
         "REASON": lambda pool: in_local_time(pool.reason),
     }
-    left = "POOL SYSTEM STATE REASON"
+    left = "POOL STATE REASON"
     echo_list(pools_of(directory), columns, left, as_json=as_json, parsable=parsable)
 
 
@@ -230,7 +226,7 @@ def pool_info(directory: Path, as_json: bool, parsable: bool, name: str) -> None
         return
     if not parsable:
         because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
-        click.echo(f"pool {name} ({chosen.system}) is {chosen.state}{because}")
+        click.echo(f"pool {name} is {chosen.state}{because}")
         click.echo(format_options(chosen.options))
         if chosen.arguments:
             click.echo(f"options of the submission: {' '.join(chosen.arguments)}")

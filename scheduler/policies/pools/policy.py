@@ -54,7 +54,6 @@ class AllocationState(Enum):
     STARTING = "starting"
     RUNNING = "running"
     LEAVING = "leaving"
-    ENDED = "ended"
 
 
 #: Nodes of allocations in these states will join.

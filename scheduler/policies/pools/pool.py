@@ -53,6 +53,8 @@ class PoolRecord(msgspec.Struct):
     cancelled_at : time of the last cancellation of a queued allocation.
     waits_s : latest waits in the batch system.
     idle_unused : size of each running job that has left idle processors unused, by job.
+    arguments : further options of the submission command of a batch system.
+    removing : whether the pool disappears when its last allocation has ended.
     """
 
     name: str
@@ -66,6 +68,8 @@ class PoolRecord(msgspec.Struct):
     cancelled_at: float = -inf
     waits_s: tuple[float, ...] = ()
     idle_unused: dict[int, int] = {}
+    arguments: tuple[str, ...] = ()
+    removing: bool = False
 
 
 @dataclass(frozen=True)
@@ -115,11 +119,6 @@ class Pool:
         """Names of all nodes that the pool may have."""
         return [f"{self.name}-{number}" for number in range(1, self.options.max_nodes + 1)]
 
-    @property
-    def nodes(self) -> int:
-        """Nodes of all allocations that have not ended."""
-        return sum(len(allocation.nodes) for allocation in self.record.allocations.values())
-
     def consider(
         self,
         state: SchedulerState,
@@ -156,10 +155,10 @@ class Pool:
                 allocation.unneeded_since = None
             elif allocation.unneeded_since is None:
                 allocation.unneeded_since = now
-        cancelled = [self._leave(number) for number in decision.cancel]
+        cancelled = [self.leaves(number) for number in decision.cancel]
         if cancelled:
             self.record.cancelled_at = now
-        released = [self._leave(number) for number in decision.release]
+        released = [self.leaves(number) for number in decision.release]
         for allocation in released:
             allocation.useless = not allocation.used and self._is_waited_for
             idle_unused.update((job.job, job.size) for job in view.growing)
@@ -175,6 +174,9 @@ class Pool:
         held = _held_by_node(state) if machine.draining else None
         idle: dict[int, int] = {}
         busy: dict[int, int] = {}
+        growing: list[Growth] = []
+        if self.options.grow_running:
+            growing += growing_jobs(state, scenario, self.record.idle_unused, now)
         own = 0
         for allocation in self.record.allocations.values():
             up = [
@@ -199,14 +201,7 @@ class Pool:
             inf if self.record.paused else self.record.not_before,
             machine.processors - own + awaited_elsewhere,
             machine.free_count - sum(idle.values()) + awaited_elsewhere,
-            self._growing(state, scenario, now),
-        )
-
-    def _growing(self, state: SchedulerState, scenario: Scenario, now: float) -> list[Growth]:
-        return (
-            [*growing_jobs(state, scenario, self.record.idle_unused, now)]
-            if self.options.grow_running
-            else []
+            growing,
         )
 
     # What a driver reports.
@@ -255,19 +250,19 @@ class Pool:
             self._failed(now, "no job started in an allocation although jobs waited for its nodes")
         elif allocation.used:
             self.record.failures, self.record.fault = 0, ""
-        allocation.state = S.ENDED
         return allocation
 
     def refused(self, number: int, now: float, why: str) -> PoolAllocation:
         """Note that the batch system has refused an allocation, and return it."""
         allocation = self.record.allocations.pop(number)
-        allocation.state = S.ENDED
         self._failed(now, why)
         return allocation
 
-    def leaves(self, number: int) -> None:
-        """Note that an allocation is being given back, as at the removal of the pool."""
-        self._leave(number)
+    def leaves(self, number: int) -> PoolAllocation:
+        """Note that an allocation is being given back, and return it."""
+        allocation = self.record.allocations[number]
+        allocation.state = S.LEAVING
+        return allocation
 
     def pause(self, why: str) -> None:
         """Submit nothing until `resume`; allocations are given back as usual."""
@@ -287,11 +282,6 @@ class Pool:
         number = self.record.submitted
         allocation = PoolAllocation(number, tuple(free[:nodes]), S.SUBMITTING, now)
         self.record.allocations[number] = allocation
-        return allocation
-
-    def _leave(self, number: int) -> PoolAllocation:
-        allocation = self.record.allocations[number]
-        allocation.state = S.LEAVING
         return allocation
 
     def _failed(self, now: float, why: str) -> None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf, isfinite
 from pathlib import Path
 
@@ -47,24 +47,8 @@ AGENTS_END_S = 15.0
 CANCEL_AGAIN_S = 30.0
 
 
-class LivePoolRecord(msgspec.Struct):
-    """A pool as the journal holds it.
-
-    Parameters
-    ----------
-    system : name of the batch system.
-    arguments : further options of its submission command.
-    removing : whether the pool disappears when its last allocation has ended.
-    """
-
-    system: str
-    arguments: tuple[str, ...]
-    pool: PoolRecord
-    removing: bool = False
-
-
 _encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(LivePoolRecord)
+_decoder = msgspec.msgpack.Decoder(PoolRecord)
 
 
 @dataclass
@@ -89,24 +73,23 @@ class _Sighting:
     empty_since: float | None = None
 
 
-@dataclass
-class LivePool:
-    """A pool with what is known of its batch jobs.
+class LivePool(Pool):
+    """A pool whose allocations are batch jobs of Slurm, with what is known of these.
 
     Parameters
     ----------
-    record : in the journal.
-    service : name of the service that no other user of the batch system has.
+    record : see `Pool`; the journal holds it.
+    service : name of the service that no other user of Slurm has.
+
+    Attributes
+    ----------
+    sightings : what was last seen of the batch job of each allocation, by number.
     """
 
-    record: LivePoolRecord
-    service: str
-    pool: Pool = field(init=False)
-    sightings: dict[int, _Sighting] = field(init=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Take the record over."""
-        self.pool = Pool(self.record.pool)
+    def __init__(self, record: PoolRecord, service: str) -> None:
+        super().__init__(record)
+        self._service = service
+        self.sightings: dict[int, _Sighting] = {}
 
     @classmethod
     def decode(cls, data: bytes, service: str) -> LivePool:
@@ -122,14 +105,9 @@ class LivePool:
         """Encode the record of the pool."""
         return _encoder.encode(self.record)
 
-    @property
-    def name(self) -> str:
-        """Name of the pool."""
-        return self.pool.name
-
     def batch_name(self, number: int) -> str:
         """Name of the batch job of an allocation, by which it is found again."""
-        return f"{self.service}.{self.name}.{number}"
+        return f"{self._service}.{self.name}.{number}"
 
     def request(self, directory: Path, number: int, nodes: Sequence[str]) -> BatchRequest:
         """Describe the batch job of an allocation.
@@ -141,7 +119,7 @@ class LivePool:
         """
         access = directory / "access" / "agent.json"
         agent = [sys.executable, "-m", "reshape", "agent", "--connect", str(access)]
-        options = self.pool.options
+        options = self.options
         script = _SCRIPT.format(
             pool=self.name,
             directory=directory,
@@ -162,7 +140,7 @@ class LivePool:
 
     def number_of(self, batch_name: str) -> int | None:
         """Allocation whose batch job has this name; None if there is none."""
-        for number in self.record.pool.allocations:
+        for number in self.record.allocations:
             if self.batch_name(number) == batch_name:
                 return number
         return None
@@ -186,7 +164,7 @@ class LivePool:
         allocations whose end was not known so far, or differs from what was assumed
         """
         changed: set[int] = set()
-        for allocation in self.pool.allocations:
+        for allocation in self.allocations:
             status = statuses.get(allocation.id)
             if status is None:
                 continue
@@ -214,7 +192,7 @@ class LivePool:
         if status.end is not None:
             return status.end + offset_s
         if status.start is not None:
-            return status.start + offset_s + self.pool.options.time_limit_s
+            return status.start + offset_s + self.options.time_limit_s
         return self.least_end(allocation)
 
     def grant(self, allocation: PoolAllocation, started: float, ends_at: float, now: float) -> None:
@@ -226,7 +204,7 @@ class LivePool:
         if ends_at <= now:
             ends_at = inf
         status = self.sighting(allocation, now).status
-        self.pool.granted(allocation.number, started, ends_at - GIVE_BACK_S)
+        self.granted(allocation.number, started, ends_at - GIVE_BACK_S)
         self.sightings[allocation.number] = _Sighting(now, status=status)
 
     def has_ended(self, allocation: PoolAllocation, now: float) -> bool:
@@ -268,7 +246,7 @@ class LivePool:
         """Why a batch job ended, in the batch system's words."""
         sighting = self.sightings.get(allocation.number)
         if sighting is None or sighting.status is None or sighting.unknown:
-            return f"{self.record.system} does not know batch job {allocation.id} any more"
+            return f"Slurm does not know batch job {allocation.id} any more"
         words = [word for word in (sighting.status.word, sighting.status.reason) if word]
         return f"batch job {allocation.id} ended before its agents reported: {', '.join(words)}"
 
@@ -278,30 +256,27 @@ class LivePool:
             return allocation.ends_at + GIVE_BACK_S
         sighting = self.sightings.get(allocation.number)
         queued_at = allocation.submitted_at if sighting is None else sighting.queued_at
-        return max(allocation.submitted_at, queued_at) + self.pool.options.time_limit_s
+        return max(allocation.submitted_at, queued_at) + self.options.time_limit_s
 
     # What commands show of the pool.
 
-    def describe(
-        self, clock: Clock, fault: str, idle: Callable[[PoolAllocation], int]
-    ) -> m.PoolInfo:
+    def describe(self, clock: Clock, fault: str, idle: Mapping[int, int]) -> m.PoolInfo:
         """Describe the pool for tables and JSON.
 
         Parameters
         ----------
-        fault : why its batch system does not answer, or what failed last; may be empty.
-        idle : counts the processors of an allocation that no job holds.
+        fault : why Slurm does not answer; may be empty.
+        idle : processors of each allocation that a job may get now, by number.
         """
         ahead_s = clock.ahead_s
         state, reason = self.state(clock, fault)
         return m.PoolInfo(
             name=self.name,
-            system=self.record.system,
             state=state,
             reason=reason,
-            max_nodes=self.pool.options.max_nodes,
-            wanted=self.pool.wanted,
-            options=msgspec.structs.asdict(self.pool.options),
+            max_nodes=self.options.max_nodes,
+            wanted=self.wanted,
+            options=msgspec.structs.asdict(self.options),
             arguments=list(self.record.arguments),
             allocations=[
                 m.AllocationInfo(
@@ -312,16 +287,17 @@ class LivePool:
                     submitted_at=allocation.submitted_at + ahead_s,
                     started_at=moved_time(allocation.granted_at, ahead_s),
                     ends_at=None if allocation.ends_at == inf else allocation.ends_at + ahead_s,
-                    idle=idle(allocation),
+                    idle=idle[allocation.number],
                 )
-                for allocation in self.pool.allocations
+                for allocation in self.allocations
             ],
         )
 
     def state(self, clock: Clock, fault: str) -> tuple[str, str]:
         """Return the state of the pool and the reason for it; see `describe`."""
-        record = self.record.pool
-        if self.record.removing:
+        record = self.record
+        fault = fault or record.fault
+        if record.removing:
             return "removing", record.paused
         if record.paused:
             return "paused", record.paused
@@ -336,12 +312,12 @@ class LivePool:
         text = f"pool {self.name} is {state}" + (f" ({reason})" if reason else "")
         coming = sum(
             len(allocation.nodes)
-            for allocation in self.pool.allocations
+            for allocation in self.allocations
             if allocation.state not in (S.RUNNING, S.LEAVING)
         )
         if coming:
             text += f"; it has requested {counted(coming, 'node')}"
-        longest_s = self.pool.options.longest_s
+        longest_s = self.options.longest_s
         if job.estimate_s > longest_s:
             text += f"; its allocations have {format_time(longest_s)} for a job, too little for it"
         return text

@@ -2,7 +2,7 @@
 
 At each tick the results of batch calls are noted, the reports of agents are compared with the
 allocations, and the policy of each pool is asked. The records of all pools are in the journal. The
-reports of agents tell which nodes there are; the batch system tells only of allocations that wait,
+reports of agents tell which nodes there are; Slurm tells only of allocations that wait,
 that have started without agents, and that are over.
 """
 
@@ -26,14 +26,20 @@ from scheduler.model.job import Job
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.slurm import BatchStatus, Slurm
 from scheduler.policies.pools.options import check_pool_name, parse_pool_options
-from scheduler.policies.pools.policy import AWAITED, WAITING, AllocationState, PoolAllocation
-from scheduler.policies.pools.pool import PoolRecord, PoolSteps
+from scheduler.policies.pools.policy import (
+    AWAITED,
+    WAITING,
+    AllocationState,
+    PoolAllocation,
+    PoolView,
+)
+from scheduler.policies.pools.pool import PoolRecord
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import Admission
 from scheduler.service.components.node_states import NodeStates
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.pools.batch_jobs import BatchJobs
-from scheduler.service.pools.live_pool import LivePool, LivePoolRecord
+from scheduler.service.pools.live_pool import LivePool
 from scheduler.text.plain import LONGEST_REASON, check_text
 
 log = logging.getLogger(__name__)
@@ -55,7 +61,7 @@ class LivePools:
     Parameters
     ----------
     core, monitor, nodes, journal, clock, admission, directory : of the service.
-    batch_systems : makes a batch system, by its name.
+    slurm : takes the batch jobs of all pools.
 
     Attributes
     ----------
@@ -71,12 +77,12 @@ class LivePools:
         clock: Clock,
         admission: Admission,
         directory: ServiceDirectory,
-        batch_systems: Mapping[str, Callable[[], Slurm]],
+        slurm: Slurm,
     ) -> None:
         self._partition, self._monitor, self._journal = core.partitions[0], monitor, journal
         self._clock, self._admission, self._directory = clock, admission, directory
         self._nodes = nodes
-        self._jobs = BatchJobs(batch_systems, self._on_submission, self._on_statuses)
+        self._jobs = BatchJobs(slurm, self._on_submission, self._on_statuses)
         self._now, self._events = 0.0, list[Event]()  # of the present tick
         self._service = directory.name
         self._noted: dict[str, bytes] = {}
@@ -95,16 +101,16 @@ class LivePools:
                 continue
             self._noted[name] = data
             self._install(live)
-            for allocation in live.pool.allocations:
+            for allocation in live.allocations:
                 self._serve(live, allocation)
                 if not allocation.id:
-                    self._jobs.doubt(live.record.system, live.batch_name(allocation.number))
+                    self._jobs.doubt(live.batch_name(allocation.number))
 
     def _install(self, live: LivePool) -> None:
         """Take account of the nodes that a pool may have."""
         self.pools[live.name] = live
-        self._admission.add_nodes(live.pool.node_names, live.pool.options.processors)
-        self._monitor.pool_nodes.update(live.pool.node_names)
+        self._admission.add_nodes(live.node_names, live.options.processors)
+        self._monitor.pool_nodes.update(live.node_names)
 
     # Requests of commands.
 
@@ -128,9 +134,9 @@ class LivePools:
                 return None
             case m.PausePool(name=name, why=why):
                 check_text(why, "the reason", LONGEST_REASON)
-                self._changeable(name).pool.pause(why or "an administrator paused it")
+                self._changeable(name).pause(why or "an administrator paused it")
             case m.ResumePool(name=name):
-                self._changeable(name).pool.resume()
+                self._changeable(name).resume()
             case m.RemovePool(name=name, at_once=at_once):
                 self._remove(self._named(name), at_once=at_once)
         return m.Done()
@@ -138,30 +144,28 @@ class LivePools:
     def _add(self, change: m.AddPool, answer: Answer) -> None:
         """Add a pool if the batch system would accept an allocation of it; see `change`."""
         options, name = parse_pool_options(change.options), check_pool_name(change.name)
-        self._jobs.check_system(change.system)
         if not (self._directory.path / "access" / "agent.json").exists():
             raise ReshapeError(
                 "the agents of a pool connect over TCP: start the service with --listen HOST:PORT"
             )
-        record = LivePoolRecord(change.system, change.arguments, PoolRecord(name, options))
-        live = LivePool(record, self._service)
+        live = LivePool(PoolRecord(name, options, arguments=change.arguments), self._service)
         if name in self.pools or name in self._checks:
-            raise ReshapeError(f"there is a pool {name}: remove it first, or choose another --name")
-        taken = [node for node in live.pool.node_names if node in self._monitor.configured]
+            raise ReshapeError(f"there is a pool {name}: remove it first, or choose another name")
+        taken = [node for node in live.node_names if node in self._monitor.configured]
         if taken:
-            raise ReshapeError(f"there is a node {taken[0]}: choose another --name for the pool")
+            raise ReshapeError(f"there is a node {taken[0]}: choose another name for the pool")
         self._checks.add(name)
-        names = live.pool.node_names[: options.allocation_nodes]
+        names = live.node_names[: options.allocation_nodes]
         request = live.request(self._directory.path, 0, names)
-        self._jobs.try_out(change.system, request, partial(self._on_checked, record, answer))
+        self._jobs.try_out(request, partial(self._on_checked, live, answer))
 
     def _remove(self, live: LivePool, *, at_once: bool) -> None:
         """Give everything back, then forget a pool; nodes with jobs drain unless `at_once`."""
         live.record.removing = True
-        live.pool.pause(REMOVING)
+        live.pause(REMOVING)
         if at_once:
-            for allocation in live.pool.allocations:
-                live.pool.leaves(allocation.number)
+            for allocation in live.allocations:
+                live.leaves(allocation.number)
                 self._cancel(live, allocation)
 
     def _named(self, name: str) -> LivePool:
@@ -180,20 +184,14 @@ class LivePools:
         """Describe all pools."""
         return m.PoolList(
             pools=[
-                live.describe(self._clock, self._fault_of(live), self._idle)
+                live.describe(self._clock, self._jobs.fault, self._view(live, self._clock()).idle)
                 for live in self.pools.values()
             ]
         )
 
     def sentences(self, job: Job) -> list[str]:
         """Say of each pool what it does for a queued job."""
-        return [
-            live.sentence(job, self._clock, self._fault_of(live)) for live in self.pools.values()
-        ]
-
-    def _fault_of(self, live: LivePool) -> str:
-        """Why the batch system of a pool does not answer, or what failed last; may be empty."""
-        return self._jobs.faults.get(live.record.system, "") or live.record.pool.fault
+        return [live.sentence(job, self._clock, self._jobs.fault) for live in self.pools.values()]
 
     # The loop of the service.
 
@@ -211,9 +209,9 @@ class LivePools:
             events += self._follow_agents(live, now)
             events += self._decide(live, now, awaited)
             self._note(live)
-            awaited += live.pool.options.processors * sum(
+            awaited += live.options.processors * sum(
                 len(allocation.nodes)
-                for allocation in live.pool.allocations
+                for allocation in live.allocations
                 if allocation.state in AWAITED
             )
         return events
@@ -221,9 +219,9 @@ class LivePools:
     def give_all_back(self) -> None:
         """Cancel all batch jobs; their agents have received AgentStop."""
         for live in self.pools.values():
-            for allocation in live.pool.allocations:
+            for allocation in live.allocations:
                 if allocation.state is not S.LEAVING:
-                    live.pool.leaves(allocation.number)
+                    live.leaves(allocation.number)
                 self._cancel(live, allocation)
             self._note(live)
 
@@ -231,38 +229,25 @@ class LivePools:
         """Make the calls that are due; the next service of the directory takes the pools over."""
         self._jobs.close(CLOSE_S if self.pools else 0.0)
 
-    def _ids(self, system: str) -> Sequence[str]:
-        """Ids of all batch jobs of a batch system, that of the service included."""
-        own = self._nodes.allocation if system == Slurm.name else ""
-        return ([own] if own else []) + [
-            allocation.id
-            for live in self.pools.values()
-            if live.record.system == system
-            for allocation in live.pool.allocations
-            if allocation.id
-        ]
+    def _ids(self) -> Sequence[str]:
+        """Ids of all batch jobs, that of the service included."""
+        ids = [allocation.id for live in self.pools.values() for allocation in live.allocations]
+        return [number for number in (self._nodes.allocation, *ids) if number]
 
     def _on_statuses(self, statuses: Mapping[str, BatchStatus], begun: float) -> None:
-        age_s = time.monotonic() - begun
+        """Note what the batch system says; see `BatchJobs`."""
+        now, age_s = self._now, time.monotonic() - begun
         for live in self.pools.values():
-            self._events += self._see(live, statuses, self._now, age_s)
+            changed = live.see(statuses, now, age_s, now - time.time())
+            for allocation in live.allocations:
+                if allocation.state in AWAITED or allocation.number in changed:
+                    self._serve(live, allocation)
+                if allocation.number in changed:
+                    # By these events the core learns later when nodes that are up expire.
+                    up = [name for name in allocation.nodes if self._is_up(name)]
+                    self._events += [self._monitor.joined_event(name, now) for name in up]
         if own := statuses.get(self._nodes.allocation):
-            self._events += self._nodes.see_allocation(own, self._now)
-
-    def _see(
-        self, live: LivePool, statuses: Mapping[str, BatchStatus], now: float, age_s: float
-    ) -> list[Event]:
-        """Note what the batch system says about a pool."""
-        changed = live.see(statuses, now, age_s, now - time.time())
-        events: list[Event] = []
-        for allocation in live.pool.allocations:
-            if allocation.state in AWAITED or allocation.number in changed:
-                self._serve(live, allocation)
-            if allocation.number in changed:
-                # By these events the core learns later when nodes that are up expire.
-                up = [name for name in allocation.nodes if self._is_up(name)]
-                events += [self._monitor.joined_event(name, now) for name in up]
-        return events
+            self._events += self._nodes.see_allocation(own, now)
 
     def _on_submission(self, name: str, batch_id: str, why: str) -> None:
         """Note how the submission of an allocation ended; see `BatchJobs`."""
@@ -277,23 +262,20 @@ class LivePools:
             return
         if batch_id:
             log.info("pool=%s allocation=%d is batch job %s", live.name, number, batch_id)
-            live.pool.queued(number, batch_id)
-            allocation = live.record.pool.allocations[number]
+            live.queued(number, batch_id)
+            allocation = live.record.allocations[number]
             if allocation.state is S.LEAVING:  # it was given back meanwhile
                 self._cancel(live, allocation)
             return
         log.error("pool=%s allocation=%d was not submitted: %s", live.name, number, why)
         if why:
-            allocation = live.pool.refused(number, self._now, why)
+            allocation = live.refused(number, self._now, why)
         else:  # the service ended before it was submitted
-            allocation = live.record.pool.allocations.pop(number)
+            allocation = live.record.allocations.pop(number)
         self._events += self._withdraw(live, allocation, self._now)
 
-    def _on_checked(
-        self, record: LivePoolRecord, answer: Answer, said: str | None, why: str
-    ) -> None:
+    def _on_checked(self, live: LivePool, answer: Answer, said: str | None, why: str) -> None:
         """Answer the command that adds a pool, and add the pool if it may be."""
-        live = LivePool(record, self._service)
         self._checks.remove(live.name)
         if said is None:
             answer(m.Failure(message=f"an allocation would be refused: {why}"))
@@ -301,25 +283,25 @@ class LivePools:
         self._install(live)
         self._note(live)
         answer(m.PoolAdded(name=live.name, said=said))
-        names, processors = live.pool.node_names, live.pool.options.processors
+        names, processors = live.node_names, live.options.processors
         self._events += [NodeJoined(self._now, name, processors) for name in names]
         self._events += [NodeLost(self._now, name) for name in names]  # until agents report
 
     def _follow_agents(self, live: LivePool, now: float) -> list[Event]:
         """Compare the allocations of a pool with the reports of agents."""
         events: list[Event] = []
-        for allocation in live.pool.allocations:
+        for allocation in live.allocations:
             agents = self._monitor.reports.agents
             reporting = sum(name in agents for name in allocation.nodes)
             if reporting and allocation.state in WAITING:  # it has started since the last look-up
                 live.grant(allocation, now, live.least_end(allocation), now)
             if reporting == len(allocation.nodes):
-                live.pool.joined(allocation.number)
+                live.joined(allocation.number)
             self._follow_expiry(live, allocation, now)
             present = sum(name in agents or self._is_up(name) for name in allocation.nodes)
             if not present and live.has_ended(allocation, now):
                 log.info("pool=%s allocation=%d has ended", live.name, allocation.number)
-                live.pool.ended(allocation.number, now, live.why_ended(allocation))
+                live.ended(allocation.number, now, live.why_ended(allocation))
                 events += self._withdraw(live, allocation, now)
             elif why := live.overdue(allocation, now, has_nodes=present > 0):
                 self._cancel(live, allocation, why)
@@ -336,7 +318,7 @@ class LivePools:
         )
         if allocation.state is S.RUNNING and expires:
             log.info("pool=%s allocation=%d expires", live.name, allocation.number)
-            live.pool.leaves(allocation.number)
+            live.leaves(allocation.number)
             live.sighting(allocation, now).since = now
 
     def _decide(self, live: LivePool, now: float, awaited: int) -> list[Event]:
@@ -348,12 +330,8 @@ class LivePools:
         """
         if live.record.removing:
             return self._empty(live, now)
-        steps = live.pool.consider(
-            self._partition.state, self._partition.scenario, now, awaited_elsewhere=awaited
-        )
-        return self._carry_out(live, steps, now)
-
-    def _carry_out(self, live: LivePool, steps: PoolSteps, now: float) -> list[Event]:
+        state, scenario = self._partition.state, self._partition.scenario
+        steps = live.consider(state, scenario, now, awaited_elsewhere=awaited)
         events: list[Event] = []
         for allocation in steps.submitted:
             log.info(
@@ -364,7 +342,7 @@ class LivePools:
             )
             self._serve(live, allocation)
             request = live.request(self._directory.path, allocation.number, allocation.nodes)
-            self._jobs.submit(live.record.system, request)
+            self._jobs.submit(request)
         for allocation in steps.cancelled:
             log.info("cancel pool=%s allocation=%d", live.name, allocation.number)
             self._cancel(live, allocation)
@@ -376,23 +354,23 @@ class LivePools:
     def _empty(self, live: LivePool, now: float) -> list[Event]:
         """Give back what a pool that is being removed still has; forget it after that."""
         events: list[Event] = []
-        held = live.pool.view(self._partition.state, self._partition.scenario, now).held
-        for allocation in live.pool.allocations:
+        held = self._view(live, now).held
+        for allocation in live.allocations:
             if allocation.state is S.LEAVING:
                 continue
             if allocation.state is S.RUNNING and held[allocation.number]:
                 events += self._drain(allocation, now, live.name, "is being removed")
                 continue
             is_running = allocation.state is S.RUNNING
-            live.pool.leaves(allocation.number)
+            live.leaves(allocation.number)
             if is_running:
                 events += self._release(live, allocation, now)
             else:
                 self._cancel(live, allocation)
-        if live.pool.allocations:
+        if live.allocations:
             return events
         log.info("removed pool=%s", live.name)
-        names = live.pool.node_names
+        names = live.node_names
         del self.pools[live.name]
         self._noted.pop(live.name, None)
         self._journal.remove_pool(live.name)
@@ -429,7 +407,7 @@ class LivePools:
                 "pool=%s allocation=%d: batch job %s is cancelled: %s",
                 *(live.name, allocation.number, allocation.id, why),
             )
-        self._jobs.cancel(live.record.system, allocation.id)
+        self._jobs.cancel(allocation.id)
 
     def _note(self, live: LivePool) -> None:
         """Note the record of a pool if it has changed."""
@@ -442,7 +420,7 @@ class LivePools:
 
     def _serve(self, live: LivePool, allocation: PoolAllocation) -> None:
         """Let the agents of an allocation report; their nodes expire when it ends."""
-        processors, now = live.pool.options.processors, self._clock()
+        processors, now = live.options.processors, self._clock()
         ends_at = live.least_end(allocation)
         # The batch system may have set an end that has passed; an estimated one is not known then.
         is_known = isfinite(allocation.ends_at) or (isfinite(ends_at) and ends_at > now)
@@ -452,11 +430,8 @@ class LivePools:
             for name in allocation.nodes
         )
 
-    def _idle(self, allocation: PoolAllocation) -> int:
-        """Count the processors of an allocation that a job may get now."""
-        machine = self._partition.machine
-        free = machine.by_node(machine.free)
-        return sum(len(free.get(name, ())) for name in allocation.nodes)
+    def _view(self, live: LivePool, now: float) -> PoolView:
+        return live.view(self._partition.state, self._partition.scenario, now)
 
     def _drain(self, allocation: PoolAllocation, now: float, pool: str, why: str) -> list[Event]:
         """Return the events by which the nodes of an allocation of a pool drain."""

@@ -257,9 +257,7 @@ def some_view(draw: st.DrawFn, options: PoolOptions) -> PoolView:
         if nodes > room:
             break
         room -= nodes
-        state = draw(
-            st.just(S.RUNNING) | st.sampled_from([each for each in S if each is not S.ENDED])
-        )
+        state = draw(st.just(S.RUNNING) | st.sampled_from(S))
         is_up = state in (S.RUNNING, S.LEAVING)
         own = nodes * options.processors
         idle = draw(st.sampled_from([0, own, own]) | st.integers(0, own)) if is_up else 0

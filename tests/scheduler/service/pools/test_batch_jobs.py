@@ -1,10 +1,9 @@
-"""Calls of a batch system in a thread."""
+"""Calls of Slurm in a thread."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +22,7 @@ REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tm
 
 
 class Failing(Slurm):
-    """A batch system that accepts nothing."""
-
-    name = "failing"
+    """A Slurm that accepts nothing."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -71,37 +68,16 @@ def look_up(batch: Slurm) -> Mapping[str, BatchStatus]:
 
 def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_made() -> None:
     for error, why in ((ReshapeError("no answer"), "no answer"), (KeyError(), "KeyError()")):
-        refused, looked_up = answers(BatchCalls(partial(Failing, error)), submit, look_up)
+        refused, looked_up = answers(BatchCalls(Failing(error)), submit, look_up)
         assert refused == (None, why)
         assert looked_up == ({"1": BatchStatus(BatchState.QUEUED)}, "")
-
-
-def test_a_batch_system_that_cannot_be_made_is_the_result_of_the_calls() -> None:
-    def make() -> Failing:
-        raise ReshapeError("it is not installed")
-
-    told = answers(BatchCalls(make), submit, look_up)
-    assert told == [(None, "it is not installed")] * 2
 
 
 def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_ending(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    make = partial(Failing, ReshapeError("no answer"))
-    jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
-    jobs.cancel("failing", "7")
-    jobs.cancel("failing", "7")  # that is due already
+    jobs = BatchJobs(Failing(ReshapeError("no answer")), lambda *_: None, lambda *_: None)
+    jobs.cancel("7")
+    jobs.cancel("7")  # that is due already
     jobs.close(10)
     assert caplog.messages == ["cannot cancel batch job 7: no answer"]
-
-
-def test_a_cancellation_by_a_batch_system_that_cannot_be_made_is_logged(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    def make() -> Failing:
-        raise ReshapeError("it is not installed")
-
-    jobs = BatchJobs({"failing": make}, lambda *_: None, lambda *_: None)
-    jobs.cancel("failing", "7")
-    jobs.close(10)
-    assert caplog.messages == ["cannot cancel batch job 7: it is not installed"]

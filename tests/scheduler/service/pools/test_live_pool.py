@@ -20,7 +20,6 @@ from scheduler.service.pools.live_pool import (
     CANCEL_AGAIN_S,
     MOST_UNKNOWN,
     LivePool,
-    LivePoolRecord,
 )
 
 S = AllocationState
@@ -32,12 +31,12 @@ def waiting_pool(backlog: int = 1) -> tuple[LivePool, PoolAllocation, Core]:
     """A pool with a queued allocation, Slurm job 7, for a job that waits from second 100 on."""
     core = Core(scenario("easy"))
     options = msgspec.structs.replace(OPTIONS, backlog=backlog)
-    live = LivePool(LivePoolRecord("slurm", (), PoolRecord("p", options)), "service")
-    names = live.pool.node_names
+    live = LivePool(PoolRecord("p", options), "service")
+    names = live.node_names
     core.handle([*(NodeJoined(0.0, n, 4) for n in names), *(NodeLost(0.0, n) for n in names)])
     core.handle([JobSubmitted(100.0, 1, JobSpec(4, 600.0))])
-    (each,) = live.pool.consider(core.partitions[0].state, core.scenario, 100.0).submitted
-    live.pool.queued(each.number, "7")
+    (each,) = live.consider(core.partitions[0].state, core.scenario, 100.0).submitted
+    live.queued(each.number, "7")
     return live, each, core
 
 
@@ -51,7 +50,7 @@ def test_an_unknown_batch_job_never_counts_as_running() -> None:
         live.see(UNKNOWN, 200.0, 0.0, 0.0)
         assert each.state is S.QUEUED
         assert live.has_ended(each, 200.0) is (look_up == MOST_UNKNOWN)
-    assert live.why_ended(each) == "slurm does not know batch job 7 any more"
+    assert live.why_ended(each) == "Slurm does not know batch job 7 any more"
 
 
 def test_an_answer_in_between_begins_the_count_again() -> None:
@@ -106,43 +105,43 @@ def test_failures_in_a_row_delay_submissions_and_then_pause_the_pool() -> None:
     live, each, core = waiting_pool()
     now = 100.0
     for failures in range(1, len(BACK_OFF_S)):
-        live.pool.refused(each.number, now, "Invalid account")
+        live.refused(each.number, now, "Invalid account")
         assert (
-            live.pool.consider(
+            live.consider(
                 core.partitions[0].state, core.scenario, now + BACK_OFF_S[failures] - 1
             ).submitted
             == ()
         )
         now += BACK_OFF_S[failures]
-        (each,) = live.pool.consider(core.partitions[0].state, core.scenario, now).submitted
-    live.pool.refused(each.number, now, "Invalid account")
-    assert live.record.pool.paused == "5 failures in a row, the last: Invalid account"
-    assert live.pool.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted == ()
-    live.pool.resume()
-    (each,) = live.pool.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted
+        (each,) = live.consider(core.partitions[0].state, core.scenario, now).submitted
+    live.refused(each.number, now, "Invalid account")
+    assert live.record.paused == "5 failures in a row, the last: Invalid account"
+    assert live.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted == ()
+    live.resume()
+    (each,) = live.consider(core.partitions[0].state, core.scenario, now + 1e6).submitted
 
 
 def test_what_fails_before_the_next_submission_is_the_same_failure() -> None:
     live, each, core = waiting_pool(backlog=2)
     core.handle([JobSubmitted(100.0, 2, JobSpec(4, 600.0))])
-    (other,) = live.pool.consider(core.partitions[0].state, core.scenario, 100.0).submitted
-    live.pool.refused(each.number, 100.0, "Invalid account")
-    live.pool.refused(other.number, 101.0, "Invalid partition")
-    assert live.record.pool.failures == 1
-    assert live.record.pool.not_before == 100.0 + BACK_OFF_S[1]
-    assert live.record.pool.fault == "Invalid partition"
+    (other,) = live.consider(core.partitions[0].state, core.scenario, 100.0).submitted
+    live.refused(each.number, 100.0, "Invalid account")
+    live.refused(other.number, 101.0, "Invalid partition")
+    assert live.record.failures == 1
+    assert live.record.not_before == 100.0 + BACK_OFF_S[1]
+    assert live.record.fault == "Invalid partition"
 
 
 def test_an_allocation_in_which_no_job_starts_is_a_failure() -> None:
     live, each, core = waiting_pool()
     live.see(running(3800.0), 200.0, 0.0, 0.0)
-    live.pool.joined(each.number)
+    live.joined(each.number)
     core.handle([NodeJoined(200.0, name, 4, until=700.0) for name in each.nodes])
-    live.pool.consider(core.partitions[0].state, core.scenario, 200.0)
+    live.consider(core.partitions[0].state, core.scenario, 200.0)
     assert len(core.partitions[0].queue) == 1  # the node expires before the job would end
-    live.pool.ended(each.number, 700.0)
-    assert live.record.pool.failures == 1
-    assert "although jobs waited" in live.record.pool.fault
+    live.ended(each.number, 700.0)
+    assert live.record.failures == 1
+    assert "although jobs waited" in live.record.fault
 
 
 def test_a_batch_job_is_overdue_when_its_agents_do_not_come_or_it_outlives_them() -> None:
@@ -151,7 +150,7 @@ def test_a_batch_job_is_overdue_when_its_agents_do_not_come_or_it_outlives_them(
     at = 200.0 + AGENTS_START_S
     assert live.overdue(each, at, has_nodes=False) == ""
     assert "no agent has reported" in live.overdue(each, at + 1, has_nodes=False)
-    live.pool.joined(each.number)
+    live.joined(each.number)
     assert live.overdue(each, at + 1, has_nodes=True) == ""
     for at in (1000.0, 2000.0):  # the agents end, report again, and end for good
         assert live.overdue(each, at, has_nodes=False) == ""
@@ -163,7 +162,7 @@ def test_a_batch_job_is_overdue_when_its_agents_do_not_come_or_it_outlives_them(
 
 def test_a_batch_job_that_was_cancelled_and_has_not_ended_is_cancelled_again() -> None:
     live, each, _ = waiting_pool()
-    live.pool.leaves(each.number)
+    live.leaves(each.number)
     live.sighting(each, 300.0).cancelled_at = 300.0
     assert live.overdue(each, 300.0 + CANCEL_AGAIN_S, has_nodes=False) == ""
     assert "was cancelled" in live.overdue(each, 301.0 + CANCEL_AGAIN_S, has_nodes=False)

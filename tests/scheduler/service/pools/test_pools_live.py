@@ -51,7 +51,7 @@ def serve(served: Any, *options: str, processors: int = 1) -> None:
 
 
 def add(served: Any, **options: str) -> m.Message:
-    return served.ask(m.ChangeMachine(change=m.AddPool("p", "slurm", OPTIONS | options)))
+    return served.ask(m.ChangeMachine(change=m.AddPool("p", OPTIONS | options)))
 
 
 def pool(served: Any) -> m.PoolInfo:
