@@ -10,7 +10,6 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -27,7 +26,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, WakeAt
 from scheduler.model.procset import ProcSet
 from scheduler.policies.pools.options import PoolOptions
-from scheduler.policies.pools.policy import AllocationState, PoolAllocation
+from scheduler.policies.pools.policy import PoolAllocation
 from scheduler.policies.pools.pool import Pool, PoolRecord
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted, format_time
@@ -121,6 +120,7 @@ class PooledSite:
 
     Attributes
     ----------
+    pool : decides; its allocations are those that have not ended.
     ended : allocations that have ended, in the order of their ends.
     machine, jobs, live : of the core.
     """
@@ -138,21 +138,16 @@ class PooledSite:
         kill = kill_at_walltime
         self.core = simulated_core(scenario, Machine(), kill_at_walltime=kill, keep_ended=True)
         self.machine, self.jobs, self.live = self.core.machine, self.core.jobs, self.core.live
-        self._pool = Pool(PoolRecord(NAME, options))
+        self.pool = Pool(PoolRecord(NAME, options))
         self._waits, self._rng = waits, np.random.default_rng(seed)
         self._partition = self.core.partitions[0]
         self._coming = jobs
-        self._happenings: list[tuple[float, bool, int]] = []  # (time, whether it ends, allocation)
+        self._starts: dict[int, float] = {}  # when queued allocations start, by number
         self._wake_at = inf
         self.ended: list[EndedAllocation] = []
-        names = self._pool.node_names
+        names = self.pool.node_names
         joined: list[Event] = [NodeJoined(0.0, name, options.processors) for name in names]
         self.core.handle([*joined, *(NodeLost(0.0, name) for name in names)])
-
-    @property
-    def paused(self) -> str:
-        """Why the pool is paused; empty if it is not."""
-        return self._pool.record.paused
 
     # What the loop and the physics use.
 
@@ -170,17 +165,16 @@ class PooledSite:
         now = max(event.at for event in events)
         self._coming -= sum(isinstance(event, JobSubmitted) for event in events)
         orders = self.core.handle([*self._start_allocations(now), *events])
-        while ends := self._due_ends(now):
-            for number in ends:
-                orders += self._end(number, now, "expired")
+        for allocation in self.pool.allocations:
+            if allocation.ends_at <= now:
+                orders += self._end(allocation.number, now, "expired")
         while True:
-            steps = self._pool.consider(
+            steps = self.pool.consider(
                 self._partition.state, self._partition.scenario, now, closing=self._is_closing
             )
             for allocation in steps.submitted:
-                self._pool.queued(allocation.number, str(allocation.number))
-                at = now + drawn_wait(self._waits, self._rng)
-                heappush(self._happenings, (at, False, allocation.number))
+                self.pool.queued(allocation.number, str(allocation.number))
+                self._starts[allocation.number] = now + drawn_wait(self._waits, self._rng)
             for allocation in steps.cancelled:
                 orders += self._end(allocation.number, now, "cancelled")
             for allocation in steps.released:
@@ -190,7 +184,11 @@ class PooledSite:
                 orders += self.core.handle(started)
             if not (started or steps.cancelled or steps.released):
                 break
-        self._ask_to_wake(min(steps.next_at, self._next_at()), now, orders)
+        ends = (allocation.ends_at for allocation in self.pool.allocations)
+        at = min([steps.next_at, *self._starts.values(), *ends])
+        if not now < self._wake_at <= at and isfinite(at):  # no earlier wake-up was asked for
+            self._wake_at = at
+            orders.append(WakeAt(at))
         return orders
 
     @property
@@ -198,49 +196,47 @@ class PooledSite:
         """Whether all jobs have been submitted and have ended."""
         return self._coming == 0 and not self.core.live and not len(self._partition.queue)
 
-    def _next_at(self) -> float:
-        return self._happenings[0][0] if self._happenings else inf
-
-    def _ask_to_wake(self, at: float, now: float, orders: list[Order]) -> None:
-        """Add a wake-up to the orders unless an earlier one was asked for."""
-        if not now < self._wake_at <= at and isfinite(at):
-            self._wake_at = at
-            orders.append(WakeAt(at))
-
     def _start_allocations(self, now: float) -> list[Event]:
         """Start the allocations whose waits are over; return the events of their nodes."""
         events: list[Event] = []
-        pool, processors = self._pool, self._pool.options.processors
-        while self._happenings and self._happenings[0][0] <= now and not self._happenings[0][1]:
-            _, _, number = heappop(self._happenings)
-            allocation = pool.record.allocations.get(number)
-            if allocation is None or allocation.state is not AllocationState.QUEUED:
-                continue  # it was cancelled
-            ends_at = now + pool.options.time_limit_s
+        pool, options = self.pool, self.pool.options
+        for _, number in sorted((at, n) for n, at in self._starts.items() if at <= now):
+            del self._starts[number]
+            ends_at = now + options.time_limit_s
             pool.granted(number, now, ends_at)
             pool.joined(number)
-            heappush(self._happenings, (ends_at, True, number))
             events += [
-                NodeJoined(now, name, processors, until=ends_at) for name in allocation.nodes
+                NodeJoined(now, name, options.processors, until=ends_at)
+                for name in pool.record.allocations[number].nodes
             ]
         return events
 
-    def _due_ends(self, now: float) -> list[int]:
-        """Numbers of the allocations that expire now."""
-        numbers = []
-        while self._happenings and self._happenings[0][0] <= now and self._happenings[0][1]:
-            _, _, number = heappop(self._happenings)
-            if number in self._pool.record.allocations:
-                numbers.append(number)
-        return numbers
-
     def _end(self, number: int, now: float, ending: Ending) -> list[Order]:
         """End an allocation; return the orders that follow from the loss of its nodes."""
-        allocation = self._pool.ended(number, now)
+        self._starts.pop(number, None)
+        allocation = self.pool.ended(number, now)
         orders: list[Order] = []
         if allocation.granted_at is not None:
             orders = self.core.handle([NodeLost(now, name) for name in allocation.nodes])
-        self.ended.append(self._account(allocation, now, ending, orders))
+        lost = [
+            self.core.jobs[order.job]
+            for order in orders
+            if isinstance(order, Kill) and order.reason.rule in ("node lost", "node expired")
+        ]
+        self.ended.append(
+            EndedAllocation(
+                number,
+                len(allocation.nodes),
+                allocation.nodes,
+                allocation.submitted_at,
+                allocation.granted_at,
+                now,
+                ending,
+                allocation.used,
+                len(lost),
+                sum(_held_s(job, now) for job in lost),
+            )
+        )
         failed = list(self._failed_expansions(allocation, now))
         return orders + self.core.handle(failed) if failed else orders
 
@@ -253,27 +249,6 @@ class PooledSite:
             joining = () if resize is None else resize.joining
             if resize is not None and any(job.groups[group] & lost for group in joining):
                 yield ResizeFailed(now, job.id, resize.serial, "the node of the group has expired")
-
-    def _account(
-        self, each: PoolAllocation, now: float, ending: Ending, orders: Sequence[Order]
-    ) -> EndedAllocation:
-        lost = [
-            self.core.jobs[order.job]
-            for order in orders
-            if isinstance(order, Kill) and order.reason.rule in ("node lost", "node expired")
-        ]
-        return EndedAllocation(
-            each.number,
-            len(each.nodes),
-            each.nodes,
-            each.submitted_at,
-            each.granted_at,
-            now,
-            ending,
-            each.used,
-            len(lost),
-            sum(_held_s(job, now) for job in lost),
-        )
 
 
 def _held_s(job: Job, now: float) -> float:
@@ -351,7 +326,7 @@ def pool_metrics(
         "jobs_lost": sum(allocation.jobs_lost for allocation in ended),
         "jobs_lost_processor_s": sum(allocation.lost_processor_s for allocation in ended),
         "too_long": too_long,
-        "paused": site.paused,
+        "paused": site.pool.record.paused,
     }
 
 
