@@ -17,6 +17,7 @@ docs/reservations.md describes what a reservation does.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import isfinite
 from pathlib import Path
 from typing import Annotated
@@ -37,7 +38,7 @@ from simulator.traces.trace_jobs import TraceJobs
 MOST_JOBS = 1_000_000
 
 
-class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class PlannedReservation(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
     """A reservation of the file: either of a number of processors or of nodes.
 
     Parameters
@@ -50,7 +51,7 @@ class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     requested : time of the request, s; None: before the first job.
     jobs : jobs that are submitted to it, such as "5-9 12": numbers in the trace, or places in a
         workload file.
-    users : users whose jobs are submitted to it, too, if they can run in it.
+    users : users whose jobs are submitted to it, too, from its request on, if they can run in it.
     """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
@@ -62,37 +63,20 @@ class ReservationFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     jobs: str | int = ""
     users: tuple[str | int, ...] = ()
 
+    @cached_property
+    def duration_s(self) -> float:
+        """Duration, s."""
+        return seconds_of(self.duration)
 
-class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A file of advance reservations.
+    @cached_property
+    def user_names(self) -> frozenset[str]:
+        """Names of the users; those of a trace have numbers."""
+        return frozenset(map(str, self.users))
 
-    Parameters
-    ----------
-    reservations : the reservations.
-    """
-
-    reservations: Annotated[list[ReservationFields], msgspec.Meta(min_length=1)]
-
-
-class PlannedReservation(msgspec.Struct, frozen=True):
-    """A reservation that is requested in a simulation.
-
-    Parameters
-    ----------
-    requested : time of the request, s; None: before the first job.
-    start, duration_s : s.
-    jobs : numbers of the jobs that are submitted to it.
-    users : users whose jobs are submitted to it, from its request on, if they can run in it.
-    """
-
-    name: str
-    start: float
-    duration_s: float
-    processors: int = 0
-    nodes: tuple[str, ...] = ()
-    requested: float | None = None
-    jobs: ProcSet = ProcSet()
-    users: tuple[str, ...] = ()
+    @cached_property
+    def numbers(self) -> ProcSet:
+        """Numbers of the jobs that it lists."""
+        return ProcSet.parse(str(self.jobs))
 
     def request(self, first: float) -> ReservationRequested:
         """Event of the request.
@@ -114,11 +98,22 @@ class PlannedReservation(msgspec.Struct, frozen=True):
         at : time of the submission, s.
         per_node : processors of a node.
         """
-        if spec.user not in self.users or (self.requested is not None and at < self.requested):
+        if spec.user not in self.user_names or (self.requested is not None and at < self.requested):
             return False
         ends = max(at, self.start) + spec.walltime_s
         most = self.processors or len(self.nodes) * per_node
         return spec.processors <= most and ends <= self.start + self.duration_s
+
+
+class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A file of advance reservations.
+
+    Parameters
+    ----------
+    reservations : the reservations.
+    """
+
+    reservations: Annotated[list[PlannedReservation], msgspec.Meta(min_length=1)]
 
 
 def read(file: Path) -> list[PlannedReservation]:
@@ -138,47 +133,31 @@ def described(tree: Located) -> list[PlannedReservation]:
     ------
     ConfigError : see `read`.
     """
-    reservations: list[PlannedReservation] = []
+    reservations = tree.convert(ReservationsFields).reservations
     owner: dict[int, str] = {}
-    for i, fields in enumerate(tree.convert(ReservationsFields).reservations):
+    for i, planned in enumerate(reservations):
         above = ("reservations", i)
-        if any(fields.name == other.name for other in reservations):
-            tree.fail((*above, "name"), f"two reservations are named {fields.name!r}; rename one")
+        if any(planned.name == other.name for other in reservations[:i]):
+            tree.fail((*above, "name"), f"two reservations are named {planned.name!r}; rename one")
         for name in ("start", "requested"):
-            value = getattr(fields, name)
+            value = getattr(planned, name)
             if value is not None and not isfinite(value):
                 tree.fail((*above, name), f"must be a finite number, got {value}")
-        try:
-            duration_s = seconds_of(fields.duration)
-        except ValueError as error:
-            tree.fail((*above, "duration"), str(error))
-        try:
-            jobs = ProcSet.parse(str(fields.jobs))
-        except ValueError as error:
-            tree.fail((*above, "jobs"), str(error))
-        if jobs.count() > MOST_JOBS:
-            tree.fail(
-                (*above, "jobs"), f"{jobs.count()} jobs are named, at most {MOST_JOBS} may be"
-            )
-        for job in jobs:
-            other = owner.setdefault(job, fields.name)
-            if other != fields.name:
+        for name, parsed in (("duration", "duration_s"), ("jobs", "numbers")):
+            try:
+                getattr(planned, parsed)
+            except ValueError as error:
+                tree.fail((*above, name), str(error))
+        if (count := planned.numbers.count()) > MOST_JOBS:
+            tree.fail((*above, "jobs"), f"{count} jobs are named, at most {MOST_JOBS} may be")
+        for job in planned.numbers:
+            other = owner.setdefault(job, planned.name)
+            if other != planned.name:
                 tree.fail((*above, "jobs"), f"job {job} is in reservation {other}, too")
-        planned = PlannedReservation(
-            fields.name,
-            fields.start,
-            duration_s,
-            fields.processors,
-            fields.nodes,
-            fields.requested,
-            jobs,
-            tuple(map(str, fields.users)),
-        )
         try:
-            planned.request(fields.start)
+            planned.request(planned.start)
         except ValueError as error:
             tree.fail(above, str(error))
-        reservations.append(planned)
     return reservations
 
 
@@ -193,7 +172,7 @@ def in_trace(
     """
     names = _names(jobs.numbers.tolist(), planned)
     if any(reservation.users for reservation in planned):
-        names |= _by_user(jobs.submit_times(), jobs.specs(), planned, per_node, names)
+        names |= _by_user(jobs.submitted.tolist(), jobs.specs(), planned, per_node, names)
     of_each = np.array([names.get(index, "") for index in range(len(jobs))])
     return msgspec.structs.replace(jobs, reservation=of_each)
 
@@ -220,7 +199,7 @@ def in_list(
 
 def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dict[int, str]:
     """Name of the reservation of each job that has one, by its index from 0."""
-    owner = {job: reservation.name for reservation in planned for job in reservation.jobs}
+    owner = {job: reservation.name for reservation in planned for job in reservation.numbers}
     names = {index: owner[number] for index, number in enumerate(numbers) if number in owner}
     missing = owner.keys() - set(numbers)
     if missing:
