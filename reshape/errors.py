@@ -8,7 +8,9 @@ after ``reshape: error:`` without a traceback.
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Iterable
+from math import isfinite
 
 
 class ReshapeError(Exception):
@@ -68,3 +70,26 @@ def nearest(name: str, known: Iterable[str]) -> str:
     if close:
         return f"; did you mean {' or '.join(close)}?"
     return f"; known are {', '.join(known)}" if known else "; none is known"
+
+
+_RELATIONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
+
+
+def check_ranges(values: object, **rules: str) -> None:
+    """Check that fields hold numbers in their ranges.
+
+    Parameters
+    ----------
+    rules : range of each field, such as ``">= 0 and < 1"`` or ``"> 0 and finite"``.
+
+    Raises
+    ------
+    ValueError : one does not; the message names the field, the range and the number.
+    """
+    for name, rule in rules.items():
+        value = getattr(values, name)
+        for part in rule.split(" and "):
+            relation, _, bound = part.partition(" ")
+            inside = _RELATIONS[relation](value, float(bound)) if bound else isfinite(value)
+            if not inside:
+                raise ValueError(f"{name} must be {rule}, got {value}")

@@ -13,6 +13,8 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 
+from reshape.errors import check_ranges
+
 
 class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Cost of a resize; all zero is PRIO's study ("no data was redistributed").
@@ -37,11 +39,8 @@ class ResizeCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("start_s", "join_s", "pause_s"):
-            if not 0 <= getattr(self, name) < inf:
-                raise ValueError(f"{name} must be >= 0, got {getattr(self, name)}")
-        if not self.bytes_per_s > 0:
-            raise ValueError(f"bytes_per_s must be > 0, got {self.bytes_per_s}")
+        time = ">= 0 and finite"
+        check_ranges(self, start_s=time, join_s=time, pause_s=time, bytes_per_s="> 0")
 
 
 class StepTime(msgspec.Struct, frozen=True):

@@ -9,6 +9,7 @@ from typing import Annotated, Literal, TypeAlias
 import msgspec
 import numpy as np
 
+from reshape.errors import check_ranges
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import Demand, PenaltyRule, SharedCapacity, SharedNodes, Windows
@@ -42,10 +43,7 @@ class ContiguityGain(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if not 0 <= self.speedup < 1:
-            raise ValueError(f"speedup must be >= 0 and < 1, got {self.speedup}")
-        if not self.exponent >= 0:
-            raise ValueError(f"exponent must be >= 0, got {self.exponent}")
+        check_ranges(self, speedup=">= 0 and < 1", exponent=">= 0")
 
     def run_times_in(self, network: Network | None) -> RunTimeOn:
         """Run times on the machine of this network; None: a flat one.
@@ -113,8 +111,7 @@ class Sharing(SharingRules, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if not 0 <= self.demand_error <= 1:
-            raise ValueError(f"demand_error must be >= 0 and <= 1, got {self.demand_error}")
+        check_ranges(self, demand_error=">= 0 and <= 1")
         self.nodes()
 
     def nodes(self) -> SharedNodes:

@@ -25,6 +25,7 @@ from math import ceil
 import msgspec
 import numpy as np
 
+from reshape.errors import check_ranges
 from simulator.workload_models.drawn import Floats, Ints
 
 HEAD = 20  # most popular estimates
@@ -72,8 +73,7 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the range."""
-        if self.longest_s < LEAST_LONGEST_S:
-            raise ValueError(f"longest_s must be >= {LEAST_LONGEST_S}, got {self.longest_s}")
+        check_ranges(self, longest_s=f">= {LEAST_LONGEST_S}")
 
     def different(self, jobs: int) -> int:
         """Number of different estimates of `jobs` jobs, including those of the head."""

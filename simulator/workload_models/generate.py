@@ -44,7 +44,7 @@ import msgspec
 import numpy as np
 
 from reshape.collection import no_collection
-from reshape.errors import ConfigError, nearest
+from reshape.errors import ConfigError, check_ranges, nearest
 from reshape.speedup import parse
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
@@ -112,14 +112,9 @@ class Lublin(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        if self.processors < 2:
-            raise ValueError(f"processors must be >= 2, got {self.processors}")
-        for name in ("a1", "b1", "a2", "b2", "a_pause", "b_pause", "a_hour", "b_hour"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
-        for name in ("serial", "power_of_2", "first"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be >= 0 and <= 1, got {getattr(self, name)}")
+        gammas = ("a1", "b1", "a2", "b2", "a_pause", "b_pause", "a_hour", "b_hour")
+        check_ranges(self, processors=">= 2", **dict.fromkeys(gammas, "> 0"))
+        check_ranges(self, **dict.fromkeys(("serial", "power_of_2", "first"), ">= 0 and <= 1"))
         if not self.low <= self.stages[1] <= self.stages[2]:
             raise ValueError(f"low must be <= {self.stages[1]:g}, got {self.low:g}")
 
@@ -235,18 +230,12 @@ class Feitelson96(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("processors", "most_repeats"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("power_of_2", "short", "long", "unit_s"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be > 0, got {getattr(self, name)}")
+        check_ranges(self, processors=">= 1", most_repeats=">= 1", repeat_order=">= 0")
+        check_ranges(self, **dict.fromkeys(("power_of_2", "short", "long", "unit_s"), "> 0"))
         if not 0 <= self.p0 - self.slope <= 1 or not 0 <= self.p0 <= 1:
             raise ValueError(
                 f"p0 and p0 - slope must be >= 0 and <= 1, got {self.p0}, {self.slope}"
             )
-        if self.repeat_order < 0:
-            raise ValueError(f"repeat_order must be >= 0, got {self.repeat_order}")
 
     def tailoring(self) -> Floats:
         """Factors on the harmonic probabilities of the sizes 1, 2, ...

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, check_ranges
 from reshape.key_values import key_values
 from reshape.speedup import Model, Prio, named, parse
 from reshape.topology import Topology
@@ -175,17 +175,6 @@ def of_trace(
     return Workload(processors, made, how.resize_cost(), trace_jobs=jobs, kills=kills)
 
 
-#: Smallest values of the generator's parameters; its large jobs take 136 processors.
-_LEAST = {
-    "jobs": 0,
-    "processors": 136,
-    "mean_arrival_s": 0,
-    "iterations": 1,
-    "expand_step": 0,
-    "expand_most": 1,
-}
-
-
 class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Generator of the workload of PRIO section 4.
 
@@ -226,15 +215,10 @@ class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name in ("resizable", "platinum"):
-            if not 0 <= getattr(self, name) <= 1:
-                raise ValueError(f"{name} must be >= 0 and <= 1, got {getattr(self, name)}")
-        for name, least in _LEAST.items():
-            if not getattr(self, name) >= least:
-                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
-        for name in ("mean_arrival_s", "expand_step"):
-            if getattr(self, name) == inf:
-                raise ValueError(f"{name} must be finite")
+        share, positive = ">= 0 and <= 1", ">= 0 and finite"
+        check_ranges(self, resizable=share, platinum=share, jobs=">= 0", iterations=">= 1")
+        check_ranges(self, processors=">= 136")  # those of its large jobs
+        check_ranges(self, mean_arrival_s=positive, expand_step=positive, expand_most=">= 1")
 
     def generate(self, rng: np.random.Generator) -> list[SimJob]:
         """Draw a workload; the same generator state gives the same jobs."""

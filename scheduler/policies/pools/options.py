@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from reshape.errors import nearest
+from reshape.errors import check_ranges, nearest
 from reshape.key_values import whole_number
 from reshape.times import parse_duration
 
@@ -58,18 +58,14 @@ class PoolOptions(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        for name in ("max_nodes", "processors", "backlog", "allocation_nodes"):
-            value = getattr(self, name)
-            if value < 1:
-                raise ValueError(f"{name} must be >= 1, got {value}")
+        numbers = ("max_nodes", "processors", "backlog", "allocation_nodes")
+        check_ranges(self, **dict.fromkeys(numbers, ">= 1"))
         if not 0 <= self.min_nodes <= self.max_nodes:
             raise ValueError(
                 f"min_nodes must be from 0 to max_nodes, {self.max_nodes}, got {self.min_nodes}"
             )
-        for name in ("idle_timeout_s", "hysteresis_s", "margin_s"):
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise ValueError(f"{name} must be >= 0, got {value}")
+        time = ">= 0 and finite"
+        check_ranges(self, idle_timeout_s=time, hysteresis_s=time, margin_s=time)
         if not self.margin_s < self.time_limit_s < float("inf"):
             raise ValueError(
                 f"time_limit_s must be > 0 and > margin_s, {self.margin_s:g}, got"

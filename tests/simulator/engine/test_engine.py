@@ -340,7 +340,7 @@ def test_prio_readings() -> None:
     [
         (lambda: Prio(0.0), "alpha must be > 0 and <= 1, got 0.0"),
         (lambda: Amdahl(1.5), "serial must be >= 0 and <= 1, got 1.5"),
-        (lambda: ResizeCost(start_s=-1.0), "start_s must be >= 0, got -1.0"),
+        (lambda: ResizeCost(start_s=-1.0), "start_s must be >= 0 and finite, got -1.0"),
         (lambda: ResizeCost(bytes_per_s=0.0), "bytes_per_s must be > 0, got 0.0"),
         (lambda: PrioWorkload(resizable=1.5), "resizable must be >= 0 and <= 1, got 1.5"),
         (lambda: PrioWorkload(processors=100), "processors must be >= 136, got 100"),

@@ -373,7 +373,7 @@ def test_prio_arrivals_and_order() -> None:
         ("--estimates tsafrir -o x.yaml", "--estimates does not apply to model prio"),
         ("-o x.swf", "does not end in .yaml"),
         ("--set resizeable=1 -o x.yaml", "prio.resizeable: unknown field; did you mean resizable"),
-        ("--set expand_step=inf -o x.yaml", "prio: expand_step must be finite"),
+        ("--set expand_step=inf -o x.yaml", "prio: expand_step must be >= 0 and finite"),
         ("--processors 20 -o x.yaml", "processors must be >= 136, got 20"),
         ("--set speedup=amdahl -o x.yaml", "prio.speedup.model: Invalid value 'amdahl'"),
         ("--set speedup=pro -o x.yaml", "unknown speedup model 'pro'; did you mean prio"),
