@@ -97,6 +97,13 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     min_processors: Whole | None = None
 
 
+#: Fields that are the same in a `JobSpec`.
+_SAME = (
+    "processors", "min_processors", "max_processors", "name", "user", "queue", "priority",
+    "performance", "partition",
+)  # fmt: skip
+
+
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A workload file, which has either `jobs` or `prio`.
 
@@ -178,28 +185,20 @@ def _line(job: SimJob) -> JobLine:
     conditions = spec.conditions or Conditions()
     dependency = conditions.dependency
     return JobLine(
-        job.at,
-        spec.processors,
-        spec.walltime_s,
-        job.iteration_s,
-        job.iterations,
-        spec.max_processors,
-        None if spec.topology is None else str(spec.topology),
-        None if model is None else written(model),
-        job.data_bytes / 2**20,
-        spec.name,
-        spec.user,
-        spec.queue,
-        spec.priority,
-        spec.performance,
-        dict(spec.shared),
-        spec.partition,
-        "" if dependency is None else str(dependency),
-        conditions.begin,
-        conditions.kill_on_invalid,
-        job.phases,
-        "" if spec.array is None else str(spec.array),
-        spec.min_processors,
+        at=job.at,
+        walltime=spec.walltime_s,
+        iteration_s=job.iteration_s,
+        iterations=job.iterations,
+        topology=None if spec.topology is None else str(spec.topology),
+        speedup=None if model is None else written(model),
+        data_mib=job.data_bytes / 2**20,
+        demand=dict(spec.shared),
+        dependency="" if dependency is None else str(dependency),
+        begin_s=conditions.begin,
+        kill_on_invalid_dep=conditions.kill_on_invalid,
+        phases=job.phases,
+        array="" if spec.array is None else str(spec.array),
+        **{name: getattr(spec, name) for name in _SAME},
     )
 
 
@@ -315,20 +314,12 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         tree.fail((*above, "walltime"), f"must be > 0, got {line.walltime!r}")
     try:
         spec = JobSpec(
-            line.processors,
-            walltime_s,
-            line.max_processors,
-            topology,
-            line.name,
-            line.user,
-            line.queue,
-            line.priority,
-            performance=line.performance,
+            walltime_s=walltime_s,
+            topology=topology,
             shared=line.demand,
-            partition=line.partition,
             conditions=None if conditions == Conditions() else conditions,
             array=read_as("array", TaskArray.parse, line.array) if line.array else None,
-            min_processors=line.min_processors,
+            **{name: getattr(line, name) for name in _SAME},
         )
         if topology is not None:
             topology.check_start(spec.processors, spec.min_processors)
