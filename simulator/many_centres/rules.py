@@ -131,16 +131,9 @@ def described_centres(tree: Located) -> list[CentreDescription]:
             )
         if chosen.redirection is not None:
             tree.fail((*above, "scenario"), "a centre is one group; leave redirection out")
-        centres.append(
-            CentreDescription(
-                each.name,
-                each.processors,
-                chosen,
-                each.cpu_factor,
-                each.units_per_hour,
-                each.cost_per_unit,
-            )
-        )
+        own = msgspec.structs.asdict(each) | {"scenario": chosen}
+        del own["set"]
+        centres.append(CentreDescription(**own))
     return centres
 
 
@@ -163,7 +156,6 @@ class CentresRules(msgspec.Struct, frozen=True):
     scale_estimates : whether estimates are multiplied by the CPU factor, as run times are.
     grid : scenario of Grid-Backfilling.
     estimates : source of predictions, for policies that use them.
-    fit_share : share of the jobs, the first ones, to which cut-offs are fitted.
     keep_quotes : whether the schedule has what was expected of each job.
     """
 
@@ -173,7 +165,6 @@ class CentresRules(msgspec.Struct, frozen=True):
     scale_estimates: bool = True
     grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
     estimates: Estimates = Classification()
-    fit_share: float = 0.1
     keep_quotes: bool = False
 
 

@@ -77,6 +77,8 @@ def site_of(
     )
 
 
+#: Share of the jobs, the first ones, to which cut-offs are fitted.
+FIT_SHARE = 0.1
 #: Quantiles of the estimates that SITA-U tries as cut-offs.
 TRIED = (0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 0.95)
 
@@ -89,7 +91,7 @@ def _fitted(
     rules: CentresRules,
 ) -> Assignment:
     """Policy with cut-offs that are fitted to the first jobs."""
-    past = jobs.first(max(2, int(len(jobs) * rules.fit_share)))
+    past = jobs.first(max(2, int(len(jobs) * FIT_SHARE)))
     processors = [centre.processors for centre in centres]
     if assignment.fit == "equal-load":
         return msgspec.structs.replace(assignment, cutoffs_s=equal_load(past, processors))
