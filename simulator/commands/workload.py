@@ -226,8 +226,8 @@ def summary(jobs: TraceJobs, processors: int) -> dict[str, Any]:
 
 def _text(trace: swf.Trace, report: CleaningReport, facts: dict[str, Any]) -> str:
     lines = [report.sentence]
-    if trace.oddities.first_skipped:
-        lines.append(f"first line skipped: {trace.oddities.first_skipped}")
+    if trace.first_skipped:
+        lines.append(f"first line skipped: {trace.first_skipped}")
     for name, value in facts.items():
         lines.append(f"{name:20} {value:.6g}" if isinstance(value, float) else f"{name:20} {value}")
     lines.append(f"{'span in days':20} {facts['span_s'] / DAY_S:.1f}")

@@ -121,7 +121,7 @@ class Engine:
             single = sorted(jobs, key=lambda job: job.at)
             self._jobs = columns_of(single) if columns is None else columns
             specs = [job.spec for job in single]
-        submit_times, run_s = self._jobs.submit_times(), self._jobs.run_times()
+        submit_times, run_s = self._jobs.submitted.tolist(), self._jobs.run.tolist()
         shared = _shared_iterations(sharing, agenda, specs, single=single is not None)
         physics: Physics
         if single is None:

@@ -98,7 +98,7 @@ def columns_of(jobs: Sequence[SimJob]) -> TraceJobs:
     names = sorted({job.spec.user for job in jobs})
     users = {name: number for number, name in enumerate(names)}
     resources = [job.spec.resources for job in jobs]
-    kinds = tuple(dict.fromkeys(kind for amounts in resources for kind in amounts))
+    kinds = dict.fromkeys(kind for amounts in resources for kind in amounts)
     partitions = list(dict.fromkeys(job.spec.partition for job in jobs))
     if not any(partitions):
         partitions = []
@@ -112,10 +112,10 @@ def columns_of(jobs: Sequence[SimJob]) -> TraceJobs:
         users=np.array([users[job.spec.user] for job in jobs], np.int64),
         priorities=np.array([job.spec.priority for job in jobs], float),
         cut=np.zeros(count, bool),
-        resources=np.array(
-            [[amounts.get(kind, 0) for kind in kinds] for amounts in resources], np.int64
-        ).reshape(count, len(kinds)),
-        names=kinds,
+        resources={
+            kind: np.array([amounts.get(kind, 0) for amounts in resources], np.int64)
+            for kind in kinds
+        },
         partition=np.array(
             [partitions.index(job.spec.partition) for job in jobs if partitions], np.int64
         ),

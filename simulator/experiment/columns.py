@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reshape.errors import ConfigError, nearest
 from simulator.traces.normalise import BOUNDS
-from simulator.traces.swf import LARGEST, Column, Oddities, Trace, whole
+from simulator.traces.swf import LARGEST, Column, Trace, whole
 
 #: Name of a column -> column of a trace, and the least value.
 NAMES: dict[str, tuple[str, float]] = {
@@ -113,7 +113,7 @@ def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
     arrays.setdefault("job", np.arange(1.0, count + 1.0))
     made: dict[str, Column] = {NAMES[name][0]: whole(values) for name, values in arrays.items()}
     made["processors"] = made["requested_processors"]
-    return Trace("columns", [], made, Oddities(), is_table=True)
+    return Trace("columns", [], made, is_table=True)
 
 
 def _check_bounds(arrays: Mapping[str, NDArray[np.float64]]) -> None:

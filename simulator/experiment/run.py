@@ -327,9 +327,9 @@ def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
     for index in indices[:NAMED]:
         number, requested = jobs.numbers[index], int(jobs.processors[index])
         text = f"job {number} requests {counted(requested, 'processor')}"
-        if jobs.names:
-            amounts = zip(jobs.names, jobs.resources[index].tolist(), strict=True)
-            text += "".join(f" and {name}={amount}" for name, amount in amounts if amount)
+        for name, amounts in jobs.resources.items():
+            if amounts[index]:
+                text += f" and {name}={amounts[index]}"
         if requested > schedule.processors:
             text += f", the machine has {schedule.processors}"
         elif by_pass:

@@ -28,7 +28,6 @@ from simulator.traces.derived import origins, scaled
 from simulator.traces.normalise import (
     CleaningReport,
     Rules,
-    TracePartitions,
     machine_size,
     normalise,
 )
@@ -192,7 +191,7 @@ def _without_effect(source: Source) -> Iterator[str]:
     """Sentences about amounts of the machine that no job requests, and demands without effect."""
     sharing = source.sharing
     for name in source.machine.resources_per_node:
-        if name not in source.columns.names:
+        if name not in source.columns.resources:
             yield f"{name} in resources_per_node has no effect, because no job requests it"
             break
     demanded = _demanded(source)
@@ -209,9 +208,7 @@ def _demanded(source: Source) -> set[str]:
     """Shared resources that jobs demand."""
     if source.single is not None:
         return {name for job in source.single for name, n in job.spec.shared.items() if n}
-    columns = source.columns
-    amounts = zip(columns.shared_names, columns.shared.T, strict=True)
-    return {name for name, column in amounts if column.any()}
+    return {name for name, column in source.columns.shared.items() if column.any()}
 
 
 def _names_of(demand: str) -> set[str]:
@@ -316,11 +313,11 @@ def cleaned(
 ) -> tuple[TraceJobs, CleaningReport]:
     """Jobs of a trace that the rules keep and the experiment takes."""
     limits = None if settings.platform is None else settings.platform.limits
-    parts = None
-    if limits is not None:
-        parts = TracePartitions.of(trace, limits, settings.partition_field)
+    field = settings.partition_field
     labels = settings.centres is not None or predicts(settings.chosen)
-    jobs, report = normalise(trace, processors, rules, labels=labels, partitions=parts)
+    jobs, report = normalise(
+        trace, processors, rules, labels=labels, limits=limits, partition_field=field
+    )
     first = settings.jobs.fields.first
     jobs = jobs if first is None else jobs.first(first)
     _check_only_processors(settings, jobs)

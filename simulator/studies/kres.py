@@ -38,10 +38,8 @@ from simulator.workload_models.drawn import (
     Floats,
     Law,
     arrival_for_queue,
-    factors,
     mean_queue,
     poisson,
-    requirements,
 )
 from simulator.workload_models.generate import Feitelson96
 
@@ -77,14 +75,12 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     drawn, arrivals = workload(
         int(parameters["seed"]), int(parameters["jobs"]), capacity, k, parameters["law"]
     )
-    resources = {f"r{i}": capacity for i in range(2, k + 1)}
 
     def simulated(mean_s: float, algorithm: str) -> sim.Simulation:
-        trace = drawn.arriving(arrivals * mean_s).trace(capacity, resources=resources)
+        trace = drawn.trace(arrivals * mean_s, capacity)
         return sim.simulate(sim.Jobs(trace), scenario=ALGORITHMS[algorithm])
 
-    assert drawn.resources is not None
-    needs = np.column_stack([drawn.processors, drawn.resources])
+    needs = np.column_stack([drawn.processors, *drawn.resources.values()])
     work = needs * drawn.run[:, np.newaxis]
     full_s = float(work.sum(axis=0).max()) / capacity / len(drawn)
     searched: list[float] = []
@@ -120,9 +116,7 @@ def workload(seed: int, jobs: int, capacity: int, k: int, law: Law) -> tuple[Dra
     # KRES 3.1 uses "the job size and runtime characteristics", not the repetitions.
     model = Feitelson96(processors=capacity, repeat_order=0.0)
     drawn = model.generate(jobs, sizes_rng)
-    needs = requirements(drawn.processors, capacity, factors(jobs, k, law, needs_rng))
-    with_needs = msgspec.structs.replace(drawn, processors=needs[:, 0], resources=needs[:, 1:])
-    return with_needs, poisson(jobs, arrivals_rng)
+    return drawn.requiring(k, law, capacity, needs_rng), poisson(jobs, arrivals_rng)
 
 
 COMPARED = ("BL", "BB", "BB0", "CONS")

@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from scheduler.text.formats import counted
 from simulator.traces.normalise import machine_size
-from simulator.traces.swf import FIELDS, Column, Oddities, Trace
+from simulator.traces.swf import FIELDS, Column, Trace, header_field
 from simulator.traces.trace_jobs import TraceJobs
 
 DAY_S = 86400.0
@@ -60,16 +60,16 @@ def merge(traces: Sequence[Trace], names: Sequence[str] = (), days: float = inf)
     columns["job"] = np.arange(1, len(order) + 1)
     header = [f"; MaxProcs: {sum(machine_size(trace) for trace in traces)}"]
     header += [f"; Partition: {i} {name}" for i, name in enumerate(names, 1)]
-    return Trace(" + ".join(trace.path for trace in traces), header, columns, Oddities())
+    return Trace(" + ".join(trace.path for trace in traces), header, columns)
 
 
 def origins(trace: Trace) -> list[str]:
     """Name of the partition of each line of a trace; "" where there is none."""
     names: dict[int, str] = {}
     for line in trace.header:
-        key, colon, value = line.lstrip("; \t").partition(":")
-        number, _, name = value.strip().partition(" ")
-        if colon and key.strip().lower() == "partition" and number.isdecimal():
+        key, value = header_field(line)
+        number, _, name = value.partition(" ")
+        if key == "partition" and number.isdecimal():
             names[int(number)] = name.strip()
     column = trace.columns.get("partition")
     if column is None:

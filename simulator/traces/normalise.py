@@ -16,65 +16,11 @@ from numpy.typing import NDArray
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.config.partitions import PartitionLimits
 from scheduler.text.formats import counted, grouped
-from simulator.traces.swf import FIELDS, LARGEST, NAMES, RESOURCE, SHARED, Trace
+from simulator.traces.swf import FIELDS, NAMES, RESOURCE, SHARED, Oddities, Trace
 from simulator.traces.trace_jobs import Bools, Floats, Ints, TraceJobs
 
 #: Field of a trace that numbers the partitions.
 PartitionField: TypeAlias = Literal["partition", "queue"]
-
-
-class TracePartitions(msgspec.Struct, frozen=True):
-    """Partitions of the jobs of a trace, in the order of its lines.
-
-    Parameters
-    ----------
-    names : of the partitions.
-    index : (n,) int64, index of each job's partition among the names.
-    most : (n,) float64, largest number of processors of a job in that partition.
-    longest_s, usual_s : (n,) float64, its longest walltime, inf without a limit, and the walltime
-        of jobs that request none, -1 if it sets none.
-    """
-
-    names: tuple[str, ...]
-    index: NDArray[np.int64]
-    most: NDArray[np.float64]
-    longest_s: NDArray[np.float64]
-    usual_s: NDArray[np.float64]
-
-    @classmethod
-    def of(cls, trace: Trace, limits: PartitionLimits, field: PartitionField) -> TracePartitions:
-        """Read the partitions of the jobs: number n is the nth partition of the machine.
-
-        Jobs whose number is not above 0, such as -1 for unknown, are in the first partition.
-
-        Raises
-        ------
-        ReshapeError : a job has a larger number than there are partitions.
-        """
-        names = tuple(limits.partitions)
-        unknown = np.full(len(trace), -1)
-        numbers = np.maximum(trace.columns.get(field, unknown).astype(np.int64), 1)
-        wrong = numbers > len(names)
-        if wrong.any():
-            line = int(np.argmax(wrong))
-            title = NAMES[FIELDS.index(field)]
-            raise ReshapeError(
-                f"{trace.path}: job {int(trace.columns['job'][line])} has {title}"
-                f" {int(numbers[line])}, the machine has {counted(len(names), 'partition')}"
-                f" ({', '.join(names)}): name more of them, or choose another partition_field"
-            )
-        index, own = numbers - 1, limits.partitions.values()
-        return cls(
-            names,
-            index,
-            _of_each((limits.largest(name) for name in names), index),
-            _of_each((partition.max_walltime_s or inf for partition in own), index),
-            _of_each((partition.default_walltime_s or -1 for partition in own), index),
-        )
-
-
-def _of_each(values: Iterable[float], index: NDArray[np.int64]) -> NDArray[np.float64]:
-    return np.array(list(values), dtype=np.float64)[index]
 
 
 #: Columns of a trace that `normalise` looks at.
@@ -119,7 +65,7 @@ class Rules(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     exact: bool = False
 
 
-class CleaningReport(msgspec.Struct, frozen=True):
+class CleaningReport(Oddities):
     """Numbers of jobs, or of lines, with each irregularity of a trace.
 
     Parameters
@@ -132,7 +78,7 @@ class CleaningReport(msgspec.Struct, frozen=True):
     larger : of more processors than the machine.
     duplicates : with the number of an earlier one.
     unsorted : submitted before the one in the line above.
-    comments_inside, blank_lines, short_lines, fractions, skipped_lines : see `Oddities`.
+    The irregularities of the lines follow; see `Oddities`.
     """
 
     jobs: int
@@ -146,11 +92,6 @@ class CleaningReport(msgspec.Struct, frozen=True):
     larger: int
     duplicates: int
     unsorted: int
-    comments_inside: int
-    blank_lines: int
-    short_lines: int
-    fractions: int
-    skipped_lines: int
 
     @property
     def is_regular(self) -> bool:
@@ -193,26 +134,34 @@ def normalise(
     rules: Rules | None = None,
     *,
     labels: bool = False,
-    partitions: TracePartitions | None = None,
+    limits: PartitionLimits | None = None,
+    partition_field: PartitionField = "partition",
 ) -> tuple[TraceJobs, CleaningReport]:
     """Apply the rules of cleaning to a trace for a machine of `processors` processors.
 
     Parameters
     ----------
     labels : keep the columns of `LABELS`, for predictors.
-    partitions : of the jobs, if the machine has any. A job beyond the limits of its partition, also
-        in its requested time, is larger than the machine; one without a request has the default.
+    limits : of the partitions of the machine, if it has any. A job beyond the limits of its
+        partition, also in its requested time, is larger than the machine; one without a request has
+        the default.
+    partition_field : field by which number n is the nth partition of the machine; jobs whose number
+        is not above 0, such as -1 for unknown, are in the first one.
 
     Raises
     ------
-    ReshapeError : a rule says "error" and there is such a job, or no job is left.
+    ReshapeError : a rule says "error" and there is such a job, or no job is left; the number of a
+        job stands for no partition.
     """
-    rules, column = rules or Rules(), {name: _column(trace, name) for name in NEEDED}
+    rules, column = rules or Rules(), {name: trace.numbers(name) for name in NEEDED}
     given, run = _sizes(column, rules), np.maximum(column["run"], 0.0)
     sizes = np.floor(given)
-    requested, most, too_long = _limited(column["requested_time"], processors, partitions)
-    names, resources, capacities = _demands(trace, RESOURCE, trace.capacities())
-    shared_names, shared, _ = _demands(trace, SHARED, trace.shared_capacities())
+    partition, requested, most, too_long = _limited(
+        trace, column["requested_time"], processors, limits, partition_field
+    )
+    capacities = trace.capacities()
+    resources = _demands(trace, RESOURCE, capacities)
+    too_much = [amounts > capacities[name] for name, amounts in resources.items()]
     irregular = {
         "without_time": column["submit"] < 0,
         "without_size": sizes < 1,
@@ -220,11 +169,11 @@ def normalise(
         "without_request": requested <= 0,
         "without_requested_processors": column["requested_processors"] <= 0,
         "overrun": (requested > 0) & (run > requested),
-        "larger": (sizes > most) | too_long | (resources > capacities).any(axis=1),
+        "larger": (sizes > most) | too_long | np.any(too_much, axis=0),
         "duplicates": _repeated(trace.columns["job"]),
     }
     _refuse(trace, rules, irregular, sizes, most, too_long)
-    lines = _some(_ordered(_kept(irregular, rules), column, rules), trace, processors)
+    lines = _kept(trace, irregular, column, rules, processors)
     run, estimate = _times(requested[lines], run[lines], rules)
     within = np.minimum(sizes, most)[lines].astype(np.int64)
     jobs = TraceJobs(
@@ -237,42 +186,53 @@ def normalise(
         users=column["user"][lines].astype(np.int64),
         priorities=column["queue"][lines] * (rules.priority == "queue"),
         cut=irregular["overrun"][lines] & (rules.overrun == "cut"),
-        resources=np.minimum(resources[lines], capacities),
-        names=names,
-        shared=shared[lines],
-        shared_names=shared_names,
+        resources={n: np.minimum(each[lines], capacities[n]) for n, each in resources.items()},
+        shared={
+            name: amounts[lines]
+            for name, amounts in _demands(trace, SHARED, trace.shared_capacities()).items()
+        },
         labels=(_labels(trace, lines) if labels else {}) | _bounds(trace, lines, within),
-        partition=np.zeros(0, np.int64) if partitions is None else partitions.index[lines],
-        partitions=() if partitions is None else partitions.names,
+        partition=partition[lines],
+        partitions=() if limits is None else tuple(limits.partitions),
     )
     return jobs, _report(trace, irregular, len(lines), cut=int((sizes < given).sum()))
 
 
-def _some(lines: Ints, trace: Trace, processors: int) -> Ints:
-    """Return the lines of the jobs that are left; refuse a trace without any."""
-    if not len(lines):
-        raise ReshapeError(
-            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
-            " by these rules; see `reshape workload info`"
-        )
-    return lines
-
-
 def _limited(
-    requested: Floats, processors: int, partitions: TracePartitions | None
-) -> tuple[Floats, Floats, Bools]:
-    """Requested times (s) within the limits of partitions, which fill in missing ones.
+    trace: Trace,
+    requested: Floats,
+    processors: int,
+    limits: PartitionLimits | None,
+    field: PartitionField,
+) -> tuple[Ints, Floats, Floats, Bools]:
+    """Index of each job's partition, and its requested time (s) within the limits of that.
 
     Returns
     -------
-    the times; the most processors of each job; whether it requested more than its partition allows.
+    the indices, 0 without partitions; the times, missing ones filled in; the most processors of
+    each job; whether it requested a longer time than its partition allows.
     """
-    if partitions is None:
-        jobs = len(requested)
-        return requested, np.full(jobs, float(processors)), np.zeros(jobs, np.bool_)
-    requested = np.where(requested > 0, requested, partitions.usual_s)
-    within = np.minimum(requested, partitions.longest_s)
-    return within, partitions.most, requested > partitions.longest_s
+    jobs = len(requested)
+    if limits is None:
+        most, too_long = np.full(jobs, float(processors)), np.zeros(jobs, np.bool_)
+        return np.zeros(jobs, np.int64), requested, most, too_long
+    numbers = np.maximum(trace.numbers(field).astype(np.int64), 1)
+    wrong = numbers > len(limits.partitions)
+    if wrong.any():
+        line = int(np.argmax(wrong))
+        title = NAMES[FIELDS.index(field)]
+        raise ReshapeError(
+            f"{trace.path}: job {int(trace.columns['job'][line])} has {title}"
+            f" {int(numbers[line])}, the machine has {counted(len(limits.partitions), 'partition')}"
+            f" ({', '.join(limits.partitions)}): name more of them, or choose another"
+            " partition_field"
+        )
+    index, own = numbers - 1, limits.partitions.values()
+    largest = np.array([float(limits.largest(name)) for name in limits.partitions])
+    longest_s = np.array([each.max_walltime_s or inf for each in own])[index]
+    usual_s = np.array([each.default_walltime_s or -1.0 for each in own])[index]
+    requested = np.where(requested > 0, requested, usual_s)
+    return index, np.minimum(requested, longest_s), largest[index], requested > longest_s
 
 
 def _labels(trace: Trace, lines: Ints) -> dict[str, Ints]:
@@ -301,21 +261,34 @@ def _report(trace: Trace, irregular: Mapping[str, Bools], kept: int, cut: int) -
     ----------
     cut : sizes that were rounded down; a trace of a program has counted none.
     """
-    unsorted = int((np.diff(_column(trace, "submit")) < 0).sum())
+    unsorted = int((np.diff(trace.numbers("submit")) < 0).sum())
     counts = {name: int(mask.sum()) for name, mask in irregular.items()}
     odd = msgspec.structs.asdict(trace.oddities)
-    del odd["first_skipped"]
     odd["fractions"] = max(odd["fractions"], cut)
     return CleaningReport(jobs=len(trace), kept=kept, unsorted=unsorted, **counts, **odd)
 
 
-def _kept(irregular: Mapping[str, Bools], rules: Rules) -> Ints:
-    """Lines of the jobs that the rules keep."""
+def _kept(
+    trace: Trace,
+    irregular: Mapping[str, Bools],
+    column: Mapping[str, Floats],
+    rules: Rules,
+    processors: int,
+) -> Ints:
+    """Lines of the jobs that the rules keep, in the order of submission; refuse to keep none."""
     keep = ~(irregular["without_time"] | irregular["without_size"])
     for name in ("larger", "duplicates", "without_run", "without_request"):
         if getattr(rules, name) == "drop":
             keep &= ~irregular[name]
-    return np.flatnonzero(keep)
+    lines = np.flatnonzero(keep)
+    if not len(lines):
+        raise ReshapeError(
+            f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
+            " by these rules; see `reshape workload info`"
+        )
+    if rules.ties == "number":
+        return lines[np.lexsort((column["job"][lines], column["submit"][lines]))]
+    return lines[np.argsort(column["submit"][lines], kind="stable")]
 
 
 def _times(requested: Floats, run: Floats, rules: Rules) -> tuple[Floats, Floats]:
@@ -350,40 +323,16 @@ def machine_size(trace: Trace) -> int:
     )
 
 
-def _demands(
-    trace: Trace, kind: str, capacities: Mapping[str, int]
-) -> tuple[tuple[str, ...], Ints, Ints]:
-    """Names of resources of a kind of column, (n, k) demands of the jobs, (k,) capacities."""
-    columns = [_column(trace, kind + name) for name in capacities]
-    amounts = np.stack(columns, axis=1) if columns else np.zeros((len(trace), 0))
-    has = np.array(list(capacities.values()), dtype=np.int64)
-    return tuple(capacities), np.maximum(np.ceil(amounts), 0).astype(np.int64), has
+def _demands(trace: Trace, kind: str, names: Iterable[str]) -> dict[str, Ints]:
+    """Demands of the jobs for each resource of a kind of column."""
+    columns = {name: trace.numbers(kind + name) for name in names}
+    return {n: np.maximum(np.ceil(each), 0).astype(np.int64) for n, each in columns.items()}
 
 
 def largest_size(trace: Trace) -> int:
     """Most processors that a job of a trace requests or has; at least 1."""
     names = ("processors", "requested_processors")
-    return max(1, *(int(_column(trace, name).max()) for name in names))
-
-
-def _column(trace: Trace, name: str) -> Floats:
-    """Column as float64; -1 everywhere if it was not read."""
-    if name in trace.columns:
-        column = trace.columns[name].astype(np.float64)
-        _check_finite(trace, name, column)
-        return column
-    return np.full(len(trace), -1.0)
-
-
-def _check_finite(trace: Trace, name: str, column: Floats) -> None:
-    """Check the bounds that a file has; a program may have changed the columns."""
-    wrong = ~(np.abs(column) <= LARGEST)
-    if wrong.any():
-        row = int(np.argmax(wrong))
-        raise ReshapeError(
-            f"{trace.path}: column {name}: row {row}: must be a number up to {LARGEST:g}, got"
-            f" {column[row]:g}"
-        )
+    return max(1, *(int(trace.numbers(name).max()) for name in names))
 
 
 def _sizes(column: dict[str, Floats], rules: Rules) -> Floats:
@@ -400,13 +349,6 @@ def _repeated(numbers: NDArray[np.int64] | Floats) -> Bools:
     repeated = np.zeros(len(numbers), dtype=np.bool_)
     repeated[order[1:]] = numbers[order[1:]] == numbers[order[:-1]]
     return repeated
-
-
-def _ordered(lines: Ints, column: dict[str, Floats], rules: Rules) -> Ints:
-    """Lines in the order of submission."""
-    if rules.ties == "number":
-        return lines[np.lexsort((column["job"][lines], column["submit"][lines]))]
-    return lines[np.argsort(column["submit"][lines], kind="stable")]
 
 
 def _refuse(

@@ -18,6 +18,7 @@ import gzip
 import zlib
 from codecs import BOM_UTF8
 from collections.abc import Collection, Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
 
@@ -147,7 +148,7 @@ MOST_RESOURCES = 100
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
 
 
-class Oddities(msgspec.Struct):
+class Oddities(msgspec.Struct, kw_only=True):
     """Irregularities of the lines of a trace.
 
     Parameters
@@ -157,7 +158,6 @@ class Oddities(msgspec.Struct):
     short_lines : lines of fewer than 18 fields; missing ones count as -1.
     fractions : fractions in fields of whole numbers; they are kept.
     skipped_lines : malformed lines skipped by `lenient`.
-    first_skipped : error of the first of them.
     """
 
     comments_inside: int = 0
@@ -165,7 +165,6 @@ class Oddities(msgspec.Struct):
     short_lines: int = 0
     fractions: int = 0
     skipped_lines: int = 0
-    first_skipped: str = ""
 
 
 class Trace(msgspec.Struct):
@@ -178,17 +177,38 @@ class Trace(msgspec.Struct):
     columns : field -> (n,) int64, or float64 if some value is not a whole number; -1 is unknown.
         Those of further resources are called ``resource:NAME``, of shared ones ``shared:NAME``.
     is_table : whether a program gave the columns, so that messages name rows from 0.
+    first_skipped : error of the first skipped line; empty if none was skipped.
     """
 
     path: str
     header: list[str]
     columns: dict[str, Column]
-    oddities: Oddities
+    oddities: Oddities = msgspec.field(default_factory=Oddities)
     is_table: bool = False
+    first_skipped: str = ""
 
     def __len__(self) -> int:
         """Count the jobs."""
         return len(self.columns["job"])
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """Column as float64; -1 everywhere if it was not read.
+
+        Raises
+        ------
+        ReshapeError : a number is beyond the bounds of a file; a program has changed the column.
+        """
+        if name not in self.columns:
+            return np.full(len(self), -1.0)
+        column = self.columns[name].astype(np.float64)
+        wrong = ~(np.abs(column) <= LARGEST)
+        if wrong.any():
+            row = int(np.argmax(wrong))
+            raise ReshapeError(
+                f"{self.path}: column {name}: row {row}: must be a number up to {LARGEST:g}, got"
+                f" {column[row]:g}"
+            )
+        return column
 
     def declared(self, name: str) -> int | None:
         """First number in a header field such as ``MaxProcs``, up to `LARGEST`; None: none."""
@@ -199,11 +219,9 @@ class Trace(msgspec.Struct):
 
     def field(self, name: str) -> str | None:
         """Text of a header field such as ``MaxProcs``; None if there is no such field."""
-        for line in self.header:
-            key, colon, value = line.lstrip("; \t").partition(":")
-            if colon and key.strip().lower() == name.lower():
-                return value.strip()
-        return None
+        return next(
+            (value for key, value in map(header_field, self.header) if key == name.lower()), None
+        )
 
     def capacities(self) -> dict[str, int]:
         """How much of each further resource the machine has, by the header."""
@@ -219,6 +237,12 @@ class Trace(msgspec.Struct):
             if line_kind == kind and amounts_of:
                 return amounts_of
         return {}
+
+
+def header_field(line: str) -> tuple[str, str]:
+    """Name, in lower case, and text of a field of the header; "" and "" of another comment."""
+    key, colon, value = line.lstrip("; \t").partition(":")
+    return (key.strip().lower(), value.strip()) if colon else ("", "")
 
 
 def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = False) -> Trace:
@@ -314,72 +338,60 @@ class _Reader:
         self.lines = self.comments = 0  # lines, and bytes of comments, read so far
         self.header: list[str] = []
         self.parts: list[list[Column]] = []
-        self.oddities = Oddities()
+        self.oddities, self.first_skipped = Oddities(), ""
 
     def take(self, block: bytes) -> None:
-        """Read some lines: all at once if they are plain, else one by one."""
-        header = 0
-        while block.startswith(b";", header):
-            header = block.index(b"\n", header) + 1
-        if header:
-            self._odd(block[:header])
-            block = block[header:]
-        if block and b";" not in block:
-            columns = columns_of(block, self.wanted, len(self.names), FRACTIONS)
-            if columns is not None:
-                self.parts.append(columns)
-                self.lines += block.count(b"\n")
-                return
-        self._odd(block)
+        """Read some lines."""
+        if b";" not in block:
+            self._take_plain(block)
+            return
+        runs = groupby(block.split(b"\n")[:-1], lambda line: b";" in line)
+        for has_comment, lines in runs:
+            if has_comment:
+                self._odd([*lines])
+            else:
+                self._take_plain(b"\n".join([*lines, b""]))
 
     def finish(self) -> Trace:
         """Give the trace, which must have a job."""
         if not sum(len(part[0]) for part in self.parts):
             what = "has no jobs, only comments" if self.header else "is empty"
-            raise ReshapeError(f"{self.path}: the trace {what}{self._skipped()}")
+            if skipped := self.oddities.skipped_lines:
+                what += (
+                    f" ({skipped} malformed lines were skipped, the first: {self.first_skipped})"
+                )
+            raise ReshapeError(f"{self.path}: the trace {what}")
         columns = {
             self.names[field]: np.concatenate([part[i] for part in self.parts])
             for i, field in enumerate(self.wanted)
         }
-        return Trace(self.path, self.header, columns, self.oddities)
+        first_skipped = self.first_skipped
+        return Trace(self.path, self.header, columns, self.oddities, first_skipped=first_skipped)
 
-    def _skipped(self) -> str:
-        odd = self.oddities
-        skipped = f"{odd.skipped_lines} malformed lines were skipped, the first: "
-        return f" ({skipped}{odd.first_skipped})" if odd.skipped_lines else ""
+    def _take_plain(self, text: bytes) -> None:
+        """Read lines without comments: all at once if they are regular, else one by one."""
+        columns = columns_of(text, self.wanted, len(self.names), FRACTIONS)
+        if columns is None:
+            self._odd(text.split(b"\n")[:-1])
+        else:
+            self.parts.append(columns)
+            self.lines += text.count(b"\n")
 
-    def _odd(self, block: bytes) -> None:
-        """Look at each line; runs of plain ones between comments are read at once."""
-        lines = block.split(b"\n")[:-1]
+    def _odd(self, lines: Sequence[bytes]) -> None:
+        """Look at each line."""
         rows: list[list[float]] = []
-        i = 0
-        while i < len(lines):
-            line = lines[i].strip()
-            if line.startswith(b";"):
-                self._comment(lines[i], self.lines + i + 1, bool(rows))
-            elif not line:
+        for number, line in enumerate(lines, self.lines + 1):
+            stripped = line.strip()
+            if stripped.startswith(b";"):
+                self._comment(line, number, bool(rows))
+            elif not stripped:
                 self.oddities.blank_lines += 1
-            elif i == 0 or lines[i - 1].lstrip().startswith(b";"):
-                plain = self._until_comment(lines, i)
-                if plain is not None:
-                    self._add(rows)
-                    rows = []
-                    self.parts.append(plain)
-                    i += len(plain[0])
-                    continue
-                self._line(line, self.lines + i + 1, rows)
             else:
-                self._line(line, self.lines + i + 1, rows)
-            i += 1
+                self._line(stripped, number, rows)
         self.lines += len(lines)
-        self._add(rows)
-
-    def _until_comment(self, lines: list[bytes], first: int) -> list[Column] | None:
-        last = first
-        while last < len(lines) and b";" not in lines[last]:
-            last += 1
-        text = b"\n".join(lines[first:last]) + b"\n"
-        return columns_of(text, self.wanted, len(self.names), FRACTIONS)
+        if rows:
+            table = np.array(rows, dtype=np.float64)
+            self.parts.append([whole(table[:, field]) for field in self.wanted])
 
     def _comment(self, line: bytes, number: int, inside: bool) -> None:
         text = line.decode("utf-8", "replace").rstrip()
@@ -400,11 +412,6 @@ class _Reader:
             self.wanted = [*self.wanted, *range(width, width + len(columns))]
             self.names += [kind + name for name in columns]
 
-    def _add(self, rows: list[list[float]]) -> None:
-        if rows:
-            table = np.array(rows, dtype=np.float64)
-            self.parts.append([whole(table[:, field]) for field in self.wanted])
-
     def _line(self, line: bytes, number: int, rows: list[list[float]]) -> None:
         """Read one line, or say what is wrong with it."""
         try:
@@ -414,7 +421,7 @@ class _Reader:
             if not self.lenient:
                 raise ReshapeError(f"{message}; --lenient leaves such lines out") from None
             self.oddities.skipped_lines += 1
-            self.oddities.first_skipped = self.oddities.first_skipped or message
+            self.first_skipped = self.first_skipped or message
 
     def _fields(self, line: bytes) -> list[float]:
         before, semicolon, _ = line.partition(b";")
@@ -449,8 +456,8 @@ def _extension(line: str) -> tuple[str, dict[str, int]]:
     ------
     ValueError : it means to and is malformed.
     """
-    key, _, value = line.lstrip("; \t").partition(":")
-    kind = _EXTENSIONS.get(key.strip().lower())
+    key, value = header_field(line)
+    kind = _EXTENSIONS.get(key)
     if kind is None:
         return "", {}
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import numpy as np
@@ -32,11 +32,11 @@ class TraceJobs(msgspec.Struct, frozen=True):
     users : (n,) int64, -1 unknown.
     priorities : (n,) float64, larger is more urgent.
     cut : (n,) bool, whether the run was cut at the request.
-    resources : (n, k) int64, amounts of further resources; names : of these.
-    shared : (n, m) int64, demands of each process for shared resources; shared_names : of these.
+    resources : further resource -> (n,) int64, amount.
+    shared : shared resource -> (n,) int64, demand of each process.
     labels : field of `JobSpec` -> (n,) int64, -1 unknown: those of `LABELS` if asked for, and
         `BOUNDS` if the jobs have any (`simulator.traces.normalise`).
-    partition : (n,) int64, index of each job's partition among `partitions`; empty without any.
+    partition : (n,) int64, index of each job's partition among `partitions`, which may be none.
     reservation : (n,) str, name of the advance reservation to which each job is submitted, "" for
         none; empty without any.
     """
@@ -50,10 +50,8 @@ class TraceJobs(msgspec.Struct, frozen=True):
     users: Ints
     priorities: Floats
     cut: Bools
-    resources: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    names: tuple[str, ...] = ()
-    shared: Ints = msgspec.field(default_factory=lambda: np.zeros((0, 0), np.int64))
-    shared_names: tuple[str, ...] = ()
+    resources: dict[str, Ints] = {}
+    shared: dict[str, Ints] = {}
     labels: dict[str, Ints] = {}
     partition: Ints = msgspec.field(default_factory=lambda: np.zeros(0, np.int64))
     partitions: tuple[str, ...] = ()
@@ -96,20 +94,15 @@ class TraceJobs(msgspec.Struct, frozen=True):
         ----------
         chosen : (n,) bool, (m,) int64, indices in any order, or a slice.
         """
+
+        def part(field: Any) -> Any:
+            if isinstance(field, dict):
+                return {name: column[chosen] for name, column in field.items()}
+            is_column = isinstance(field, np.ndarray) and len(field) == len(self)
+            return field[chosen] if is_column else field
+
         fields = msgspec.structs.asdict(self).items()
-        labels = {name: column[chosen] for name, column in self.labels.items()}
-        others = {
-            "names": self.names,
-            "shared_names": self.shared_names,
-            "labels": labels,
-            "partitions": self.partitions,
-        }
-        columns = {
-            name: column[chosen] if len(column) == len(self) else column
-            for name, column in fields
-            if name not in others
-        }
-        return TraceJobs(**columns | others)
+        return TraceJobs(**{name: part(field) for name, field in fields})
 
     def need_no_resources(self, place: str) -> None:
         """Check that no job requests further resources, for nodes that have none.
@@ -122,7 +115,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
         ------
         ReshapeError : a job requests one.
         """
-        for name, amounts in zip(self.names, self.resources.T, strict=True):
+        for name, amounts in self.resources.items():
             if amounts.any():
                 index = int(np.argmax(amounts > 0))
                 raise ReshapeError(
@@ -130,18 +123,10 @@ class TraceJobs(msgspec.Struct, frozen=True):
                     f" {place} have only processors: simulate these jobs on one machine"
                 )
 
-    def run_times(self) -> list[float]:
-        """Run times in order, seconds."""
-        return self.run.tolist()  # type: ignore[no-any-return]
-
-    def submit_times(self) -> list[float]:
-        """Times of submission in order, seconds."""
-        return self.submitted.tolist()  # type: ignore[no-any-return]
-
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order; equal requests share one object."""
         columns = [self.processors, self.estimate, self.users, self.priorities]
-        columns += [*self.resources.T, *self.shared.T]
+        columns += [*self.resources.values(), *self.shared.values()]
         made = lru_cache(maxsize=None)(self._request)
         specs = list(map(made, *(column.tolist() for column in columns)))
         if self.partitions:
@@ -164,14 +149,14 @@ class TraceJobs(msgspec.Struct, frozen=True):
         self, processors: int, estimate: float, user: int, priority: float, *amounts: int
     ) -> JobSpec:
         """Request of a row of columns."""
-        further = len(self.names)
+        further = len(self.resources)
         return JobSpec(
             processors,
             estimate,
             user=str(user) if user >= 0 else "",
             priority=priority,
-            resources=_positive(self.names, amounts[:further]),
-            shared=_positive(self.shared_names, amounts[further:]),
+            resources=_positive(self.resources, amounts[:further]),
+            shared=_positive(self.shared, amounts[further:]),
         )
 
 
@@ -179,7 +164,7 @@ class TraceJobs(msgspec.Struct, frozen=True):
 _NUMBERS = frozenset({"memory_kib", "min_processors", "max_processors"})
 
 
-def _positive(names: Sequence[str], amounts: Sequence[int]) -> dict[str, int]:
+def _positive(names: Iterable[str], amounts: Sequence[int]) -> dict[str, int]:
     """Amounts by name, without zeros."""
     return {name: amount for name, amount in zip(names, amounts, strict=True) if amount}
 
@@ -217,7 +202,7 @@ class Feedback(msgspec.Struct, frozen=True):
         ------
         ConfigError : no job has a preceding one.
         """
-        preceding, think = (_column(trace, name)[jobs.lines] for name in COLUMNS)
+        preceding, think = (trace.numbers(name)[jobs.lines] for name in COLUMNS)
         positions: dict[int, int] = {}
         after = []
         for position, (number, before) in enumerate(
@@ -232,10 +217,3 @@ class Feedback(msgspec.Struct, frozen=True):
                 field="feedback",
             )
         return cls(after, np.maximum(think, 0.0).tolist())
-
-
-def _column(trace: Trace, name: str) -> NDArray[np.float64]:
-    """Column as float64; -1 everywhere if there is none."""
-    if name not in trace.columns:
-        return np.full(len(trace), -1.0)
-    return trace.columns[name].astype(np.float64)

@@ -14,7 +14,7 @@ job requests at least one of each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from math import exp, log
 from typing import Final, Literal, TypeAlias
 
@@ -24,10 +24,11 @@ from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
 from simulator.results.schedule import Schedule
-from simulator.traces.swf import RESOURCE, SHARED, Column, Oddities, Trace
+from simulator.traces.swf import RESOURCE, SHARED, Column, Trace, header_field
 
 Ints: TypeAlias = NDArray[np.int64]
 Floats: TypeAlias = NDArray[np.float64]
+Law: TypeAlias = Literal["uniform", "exponential"]
 
 
 class DrawnJobs(msgspec.Struct, frozen=True):
@@ -40,7 +41,8 @@ class DrawnJobs(msgspec.Struct, frozen=True):
     submitted : (n,) float64, seconds, ascending; None: the model has no arrivals.
     estimate : (n,) float64, seconds; None: the run time.
     executable : (n,) int64, the same for repetitions of a job; None: the model does not repeat.
-    resources : (n, k) int64, demands for further resources; None: none.
+    resources : further resource -> (n,) int64, demand of each job; the machine has as much of it as
+        it has processors.
     """
 
     processors: Ints
@@ -48,7 +50,7 @@ class DrawnJobs(msgspec.Struct, frozen=True):
     submitted: Floats | None = None
     estimate: Floats | None = None
     executable: Ints | None = None
-    resources: Ints | None = None
+    resources: dict[str, Ints] = {}
 
     def __len__(self) -> int:
         """Count the jobs."""
@@ -59,31 +61,32 @@ class DrawnJobs(msgspec.Struct, frozen=True):
         """Processor-seconds of all jobs."""
         return float((self.processors * self.run).sum())
 
-    def arriving(self, submitted: Floats) -> DrawnJobs:
-        """The same jobs submitted at these times."""
-        return msgspec.structs.replace(self, submitted=submitted)
+    def requiring(self, k: int, law: Law, capacity: int, rng: np.random.Generator) -> DrawnJobs:
+        """Draw demands of the same jobs for K resources, processors among them.
 
-    def trace(
-        self,
-        processors: int,
-        header: list[str] | None = None,
-        resources: Mapping[str, int] | None = None,
-    ) -> Trace:
+        Parameters
+        ----------
+        capacity : units of each resource.
+        """
+        needs = requirements(self.processors, capacity, factors(len(self), k, law, rng))
+        further = {f"r{i + 1}": needs[:, i] for i in range(1, k)}
+        return msgspec.structs.replace(self, processors=needs[:, 0], resources=further)
+
+    def trace(self, submitted: Floats, processors: int, header: list[str] | None = None) -> Trace:
         """Trace of these jobs, in whole seconds, run times at least 1 s.
 
         Parameters
         ----------
+        submitted : (n,) float64, times of their submission, seconds.
         processors : of the machine, for the header.
         header : comments before that.
-        resources : amounts of the further resources on the machine, in the order of their columns.
         """
         n = len(self)
-        assert self.submitted is not None
         run = np.maximum(np.rint(self.run), 1).astype(np.int64)
         estimate = run if self.estimate is None else np.rint(self.estimate).astype(np.int64)
         columns: dict[str, Column] = {
             "job": np.arange(1, n + 1, dtype=np.int64),
-            "submit": np.rint(self.submitted).astype(np.int64),
+            "submit": np.rint(submitted).astype(np.int64),
             "run": run,
             "processors": self.processors,
             "requested_processors": self.processors,
@@ -93,11 +96,12 @@ class DrawnJobs(msgspec.Struct, frozen=True):
         if self.executable is not None:
             columns["executable"] = self.executable
         lines = [*(header or []), f"; MaxProcs: {processors}", f"; MaxJobs: {n}"]
-        if resources:
-            assert self.resources is not None
-            lines.append("; Resources: " + " ".join(f"{k}={v}" for k, v in resources.items()))
-            columns |= {RESOURCE + k: self.resources[:, i] for i, k in enumerate(resources)}
-        return Trace("generated", lines, columns, Oddities())
+        if self.resources:
+            lines.append(
+                "; Resources: " + " ".join(f"{name}={processors}" for name in self.resources)
+            )
+            columns |= {RESOURCE + name: column for name, column in self.resources.items()}
+        return Trace("generated", lines, columns)
 
 
 def poisson(jobs: int, rng: np.random.Generator, mean_s: float = 1.0) -> Floats:
@@ -108,9 +112,6 @@ def poisson(jobs: int, rng: np.random.Generator, mean_s: float = 1.0) -> Floats:
     (jobs,) float64, seconds
     """
     return np.cumsum(rng.exponential(mean_s, jobs))
-
-
-Law: TypeAlias = Literal["uniform", "exponential"]
 
 
 def factors(jobs: int, k: int, law: Law, rng: np.random.Generator) -> Floats:
@@ -186,11 +187,7 @@ class Demands(msgspec.Struct, frozen=True):
         drawn = rng.choice(np.array(self.levels, dtype=np.int64), len(trace), p=shares)
         kept = {n: column for n, column in trace.columns.items() if not n.startswith(SHARED)}
         ordered = sorted(kept.items(), key=lambda item: item[0].startswith(RESOURCE))
-        header = [
-            line
-            for line in trace.header
-            if line.lstrip("; \t").partition(":")[0].strip().lower() != "shared"
-        ]
+        header = [line for line in trace.header if header_field(line)[0] != "shared"]
         header.append(f"; Shared: {self.name}={self.capacity}")
         columns = dict(ordered) | {SHARED + self.name: drawn}
         return Trace(trace.path, header, columns, trace.oddities)

@@ -60,10 +60,8 @@ from simulator.workload_models.drawn import (
     Ints,
     Law,
     arrival_for_queue,
-    factors,
     mean_queue,
     poisson,
-    requirements,
 )
 from simulator.workload_models.estimates import LEAST_LONGEST_S, TsafrirEstimates
 from simulator.workload_models.workload import PrioWorkload, Workload
@@ -404,18 +402,15 @@ def make(wanted: TraceRequest) -> Trace:
     capacity = model.processors
     jobs_rng, needs_rng, arrivals_rng, estimates_rng = np.random.default_rng(wanted.seed).spawn(4)
     drawn = model.generate(wanted.jobs, jobs_rng)
-    resources = {f"r{i}": capacity for i in range(2, wanted.resources + 2)}
-    if resources:
-        random = factors(wanted.jobs, wanted.resources + 1, wanted.law, needs_rng)
-        needs = requirements(drawn.processors, capacity, random)
-        drawn = msgspec.structs.replace(drawn, processors=needs[:, 0], resources=needs[:, 1:])
+    if wanted.resources:
+        drawn = drawn.requiring(wanted.resources + 1, wanted.law, capacity, needs_rng)
     if wanted.estimates == "tsafrir":
         guesses = TsafrirEstimates(longest_s=wanted.longest_s)
         estimates = guesses.generate(np.maximum(np.rint(drawn.run), 1), estimates_rng)
         drawn = msgspec.structs.replace(drawn, estimate=estimates.astype(np.float64))
     at = drawn.submitted
     at = poisson(wanted.jobs, arrivals_rng) if at is None else at
-    scale = _scale(wanted, drawn, at, capacity, resources)
+    scale = _scale(wanted, drawn, at, capacity)
     notes = msgspec.to_builtins(wanted) | {"parameters": msgspec.to_builtins(model)}
     header = [
         "; Version: 2.2",
@@ -423,16 +418,10 @@ def make(wanted: TraceRequest) -> Trace:
         *(f"; Note: {name} {value}" for name, value in notes.items() if value is not None),
         f"; Note: mean time between submissions {scale * float(at[-1]) / len(at):.6g} s",
     ]
-    return drawn.arriving(at * scale).trace(capacity, header, resources)
+    return drawn.trace(at * scale, capacity, header)
 
 
-def _scale(
-    wanted: TraceRequest,
-    drawn: DrawnJobs,
-    at: Floats,
-    capacity: int,
-    resources: Mapping[str, int],
-) -> float:
+def _scale(wanted: TraceRequest, drawn: DrawnJobs, at: Floats, capacity: int) -> float:
     """Factor of the times of submission that gives the load or the queue wanted."""
     load = wanted.load
     if load is None and drawn.submitted is None:
@@ -442,8 +431,7 @@ def _scale(
         return full / load if load is not None else 1.0
 
     def queue_at(scale: float) -> float:
-        trace = drawn.arriving(at * scale).trace(capacity, resources=resources)
-        return mean_queue(under_easy(trace, capacity))
+        return mean_queue(under_easy(drawn.trace(at * scale, capacity), capacity))
 
     return arrival_for_queue(wanted.queue, queue_at, full)
 

@@ -151,7 +151,7 @@ def of_trace(
     chosen = np.random.default_rng(seed).permutation(len(jobs)) < round(how.share * len(jobs))
     model, made = how.model(), []
     for at, spec, run_s, is_chosen in zip(
-        jobs.submit_times(), jobs.specs(), jobs.run_times(), chosen.tolist(), strict=True
+        jobs.submitted.tolist(), jobs.specs(), jobs.run.tolist(), chosen.tolist(), strict=True
     ):
         start = spec.processors
         there = processors if limits is None else limits.largest(spec.partition)

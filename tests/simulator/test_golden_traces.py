@@ -12,7 +12,7 @@ from slow_schedulers import SlowJob
 
 from scheduler.policies.scenarios import scenario
 from simulator.traces import swf
-from simulator.traces.swf import Oddities, Trace
+from simulator.traces.swf import Trace
 
 SCENARIOS = {
     "fcfs": scenario("fcfs"),
@@ -46,7 +46,7 @@ def trace_of(jobs: list[SlowJob], machine: int) -> Trace:
         "requested_processors": processors,
         "requested_time": estimate,
     }
-    return Trace("drawn", [f"; MaxProcs: {machine}"], columns, Oddities())
+    return Trace("drawn", [f"; MaxProcs: {machine}"], columns)
 
 
 @pytest.mark.parametrize("policy", SCENARIOS)

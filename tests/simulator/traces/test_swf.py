@@ -100,7 +100,7 @@ def test_a_malformed_line(tmp_path: Path, line: str, says: str) -> None:
     trace = read_text(tmp_path, text, lenient=True)
     assert len(trace) == 2
     assert trace.oddities.skipped_lines == 1
-    assert "a.swf:3" in trace.oddities.first_skipped
+    assert "a.swf:3" in trace.first_skipped
 
 
 def test_a_malformed_line_behind_a_comment_amid_the_jobs(tmp_path: Path) -> None:

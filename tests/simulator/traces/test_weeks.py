@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from reshape.errors import ReshapeError
 from simulator.traces import derived as weeks
 from simulator.traces.derived import WEEK_S, choose, cut
-from simulator.traces.swf import Oddities, Trace
+from simulator.traces.swf import Trace
 
 DAY_S = 86400
 
@@ -19,7 +19,7 @@ def trace(*jobs: tuple[int, int, int, int]) -> Trace:
     """Jobs of (submit, wait, run, processors)."""
     submit, wait, run, processors = map(np.array, zip(*jobs, strict=True))
     columns = {"job": np.arange(len(jobs)) + 1, "submit": submit, "wait": wait, "run": run}
-    return Trace("t.swf", ["; MaxProcs: 4"], columns | {"processors": processors}, Oddities())
+    return Trace("t.swf", ["; MaxProcs: 4"], columns | {"processors": processors})
 
 
 def test_jobs_at_the_borders() -> None:

@@ -403,19 +403,19 @@ def test_a_trace_with_further_resources(tmp_path: Path) -> None:
     assert trace.oddities.short_lines == 1
     jobs, report = normalise(trace, 4)
     assert report.larger == 1
-    assert jobs.resources.tolist() == [[40, 1], [0, 0], [0, 0]]
+    assert [amounts.tolist() for amounts in jobs.resources.values()] == [[40, 0, 0], [1, 0, 0]]
     assert [dict(spec.resources) for spec in jobs.specs()][:2] == [
         {"memory": 40, "licences": 1},
         {},
     ]
     capped, _ = normalise(trace, 4, msgspec.structs.replace(Rules(), larger="cap"))
-    assert capped.resources.tolist()[-1] == [100, 0]
+    assert [amounts[-1] for amounts in capped.resources.values()] == [100, 0]
     with pytest.raises(ReshapeError, match="job 4 asks for more of a further resource"):
         normalise(trace, 4, msgspec.structs.replace(Rules(), larger="error"))
     swf.write(tmp_path / "again.swf", trace)
     again = swf.read(tmp_path / "again.swf")
     assert again.columns["resource:memory"].tolist() == [40, -1, -1, 101]
-    assert jobs.first(2).names == ("memory", "licences")
+    assert [*jobs.first(2).resources] == ["memory", "licences"]
 
 
 def test_malformed_resources(tmp_path: Path) -> None:
