@@ -25,12 +25,13 @@ _MIX_2 = np.uint64(0x94D049BB133111EB)
 _MASK = 2**64 - 1
 
 
-def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: bool = False) -> int:
+def checksum(layout: Layout, process: int, local: NDArray[Any]) -> int:
     """Contribution of this process to the checksum of the global array.
 
     The sum of all contributions modulo 2**64 is the same for any layout. Each element contributes a
     hash of its global index and its bytes. So the sum changes, except with a probability of about
-    2**-64, if an element changes or is lost, or if two different elements are swapped.
+    2**-64, if an element changes or is lost, or if two different elements are swapped. Of a
+    replicated array only the first copy counts: the contributions of the others are 0.
 
     Parameters
     ----------
@@ -38,9 +39,6 @@ def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: b
     local : shape ``layout.local_shape(process)``, any dtype of fixed size, any strides. Elements
         are compared by bytes: 0.0 and -0.0 differ, equal NaN patterns do not. Padding between the
         fields of a structured element is ignored, since NumPy does not preserve it.
-    every_copy : whether every copy of a replicated array counts. By default only the first copy
-        does, and the contributions of the others are 0. With ``every_copy`` each process gets the
-        checksum of its own copy, to compare copies with one another.
 
     Returns
     -------
@@ -55,14 +53,8 @@ def checksum(layout: Layout, process: int, local: NDArray[Any], *, every_copy: b
     Extra memory: below 2 MB for elements of 8 bytes, plus 8 bytes for each local index of each
     axis.
     """
-    expected = layout.local_shape(process)
-    if local.shape != expected:
-        raise ValueError(
-            f"process {process}: expected an array of shape {expected}, got {local.shape}"
-        )
-    if local.dtype.hasobject:
-        raise ValueError(f"process {process}: dtype {local.dtype} holds objects")
-    if layout.places[process][0] and not every_copy:
+    layout.check_local(process, local)
+    if layout.places[process][0]:
         return 0
 
     keys, stride = [], _WEYL

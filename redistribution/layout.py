@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from operator import index
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,6 +137,22 @@ class Layout:
         """
         coordinates = self.coordinates(process)
         return tuple(axis.length(c) for axis, c in zip(self.axes, coordinates, strict=True))
+
+    def check_local(self, process: int, local: NDArray[Any], name: str = "process") -> None:
+        """Check that an array can be the local array of ``process``.
+
+        Raises
+        ------
+        ValueError : there is no such process; or the array has another shape, or holds objects,
+            and the message begins with ``name`` and the process.
+        """
+        expected = self.local_shape(process)
+        if local.shape != expected:
+            raise ValueError(
+                f"{name} {process}: expected an array of shape {expected}, got {local.shape}"
+            )
+        if local.dtype.hasobject:
+            raise ValueError(f"{name} {process}: dtype {local.dtype} holds objects")
 
     def global_indices(self, process: int) -> tuple[Indices, ...]:
         """Global index of each local index of ``process``, one (local extent,) int64 per axis.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property, reduce
 from itertools import product, zip_longest
 from operator import index
@@ -319,50 +319,32 @@ def _products(
         yield sum(offsets), runs, shape
 
 
-def relabel(
-    source: Layout,
-    target: Layout,
-    source_ranks: Sequence[int] | None = None,
-    target_ranks: Sequence[int] | None = None,
-) -> tuple[int, ...]:
-    """Assign target processes to ranks so that as many elements as possible stay on their rank.
+def relabel(routes: Iterable[tuple[Routes, int]], ranks: Sequence[int]) -> tuple[int, ...]:
+    """Assign target processes to ranks so that the fewest bytes of some arrays are sent.
 
-    A rank keeps the elements that its source process and its target process have in common. The
-    best assignment is found exactly (Hungarian method). If no assignment keeps more elements than
-    the given one, the given one is returned.
+    The assignment for which the most bytes need no message is found exactly (Hungarian method).
 
     Parameters
     ----------
-    source, target, source_ranks, target_ranks : as in `Plan`. If there are more ``target_ranks``
-        than target processes, the best of them are chosen.
+    routes : of each array, such as its `Plan`, and the bytes of an element.
+    ranks : at least as many as target processes; the best of them are chosen.
 
     Returns
     -------
-    (target.nprocs,) int : ``target_ranks`` for `Plan`, the same on every process that asks.
-
-    Raises
-    ------
-    ValueError : as in `Plan`.
+    (target.nprocs,) int : ``target_ranks`` for `Plan`; the first of ``ranks`` if no other
+    assignment sends fewer bytes.
 
     Examples
     --------
     >>> from redistribution import Cuts
-    >>> relabel(Cuts((9,), (0, 1, 9)), Cuts((9,), (0, 8, 9)))
+    >>> relabel([(Routes(Cuts((9,), (0, 1, 9)), Cuts((9,), (0, 8, 9))), 8)], ranks=(0, 1))
     (1, 0)
     """
-    given = rank_tuple(target_ranks, target.nprocs)
-    if len(given) > target.nprocs:
-        given = tuple(dict.fromkeys(given))
-    source_given = rank_tuple(source_ranks, source.nprocs)
-    routes = Routes(source, target, source_given, given[: target.nprocs])
-
     # SciPy loads slowly, and most programs never relabel.
     from scipy.optimize import linear_sum_assignment
 
-    positions, processes = linear_sum_assignment(routes.shared_elements(given), maximize=True)
-    ranks = [0] * target.nprocs
-    for position, process in zip(positions.tolist(), processes.tolist(), strict=True):
-        ranks[process] = given[position]
-    relabelled = Routes(source, target, source_given, tuple(ranks))
-    fewer = relabelled.bytes_moved(itemsize=1) < routes.bytes_moved(itemsize=1)
-    return (relabelled if fewer else routes).target_ranks
+    near = np.sum([each.shared_elements(ranks) * itemsize for each, itemsize in routes], axis=0)
+    positions, processes = linear_sum_assignment(near, maximize=True)
+    if near[positions, processes].sum() > near.trace():
+        return tuple(ranks[position] for position in positions[np.argsort(processes)])
+    return tuple(ranks[: near.shape[1]])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 
@@ -56,26 +54,6 @@ class Tuning:
     mailbox_bytes: int = 1 << 23
     mailed_bytes: int = 1 << 21
     small_move_bytes: int = 1 << 22
-
-    def change(self, **thresholds: int) -> None:
-        """Set thresholds by name.
-
-        Raises
-        ------
-        AttributeError : there is no threshold of that name.
-        """
-        for name, value in thresholds.items():
-            setattr(self, name, value)
-
-    @contextmanager
-    def changed(self, **thresholds: int) -> Iterator[None]:
-        """Set thresholds by name within a ``with`` block."""
-        before = {name: getattr(self, name) for name in thresholds}
-        self.change(**thresholds)
-        try:
-            yield
-        finally:
-            self.change(**before)
 
 
 # The thresholds in use in this process.

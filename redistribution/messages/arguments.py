@@ -71,74 +71,47 @@ class Arguments(NamedTuple):
         array = self.a if self.a is not None else self.b
         return 0 if array is None else array.dtype.itemsize
 
-    def fault(self) -> str | None:
-        """Text of the first error in the arguments of this rank; None if they are valid."""
-        routes, comm, a, b, order, max_extra_bytes, _ = self
-        if comm.size < routes.size:
-            return f"the plan needs {routes.size} ranks, the communicator has {comm.size}"
-        if order not in ("C", "F"):
-            return f"order must be 'C' or 'F', got {order!r}"
-        if max_extra_bytes < 1:
-            return f"max_extra_bytes must be >= 1, got {max_extra_bytes}"
+    def check(self) -> None:
+        """Raise ValueError for the first error in the arguments of this rank."""
+        routes, comm, a, b, order, max_extra_bytes, sources = self
         rank = comm.rank
-        for name, array, layout, processes in (
-            ("source", a, routes.source, routes.source_process),
-            ("target", b, routes.target, routes.target_process),
+        if comm.size < routes.size:
+            raise ValueError(
+                f"the plan needs {routes.size} ranks, the communicator has {comm.size}"
+            )
+        if order not in ("C", "F"):
+            raise ValueError(f"order must be 'C' or 'F', got {order!r}")
+        if max_extra_bytes < 1:
+            raise ValueError(f"max_extra_bytes must be >= 1, got {max_extra_bytes}")
+        for name, array, processes in (
+            ("source", a, routes.source_process),
+            ("target", b, routes.target_process),
         ):
-            if rank not in processes:
-                if array is not None:
-                    return (
-                        f"rank {rank} holds no {name} part, but was given an array of shape "
-                        f"{np.shape(array)}; pass None"
-                    )
-                continue
-            if array is not None and not isinstance(array, np.ndarray):
-                return f"rank {rank}: the {name} array must be a NumPy array, got {array!r:.80}"
-            process = processes[rank]
-            expected = layout.local_shape(process)
-            got = "None" if array is None else str(array.shape)
-            if array is None or array.shape != expected:
-                return (
-                    f"rank {rank} holds {name} part {process}: expected an array of shape "
-                    f"{expected}, got {got}"
+            if rank not in processes and array is not None:
+                raise ValueError(
+                    f"rank {rank} holds no {name} part, but was given an array of shape "
+                    f"{np.shape(array)}; pass None"
                 )
-            if array.dtype.hasobject:
-                return f"rank {rank}: the {name} array has dtype {array.dtype}, which holds objects"
-        if a is not None and b is not None:
-            if a.dtype != b.dtype:
-                return f"rank {rank}: source has dtype {a.dtype}, target has dtype {b.dtype}"
-            if np.may_share_memory(a, b) and not self.is_kept:
-                return f"rank {rank}: source and target arrays overlap in memory"
-        if b is not None and not b.flags.writeable:
-            return f"rank {rank}: the target array is read-only"
-        return self._fault_of_sources()
-
-    def _fault_of_sources(self) -> str | None:
-        routes, rank = self.routes, self.comm.rank
-        if routes.hosts is None or self.b is None:
-            return None
-        for transfer in routes.incoming(rank):
-            if transfer.peer == rank or not routes.is_near(rank, transfer.peer):
-                continue
-            process = routes.source_process[transfer.peer]
-            if self.sources is None or process not in self.sources:
-                return f"rank {rank}: sources lack the array of source process {process}"
-            try:
-                check_source(routes, process, self.sources[process], self.b)
-            except ValueError as error:
-                return f"rank {rank}: {error}"
-        return None
+            if rank in processes and not isinstance(array, np.ndarray):
+                raise ValueError(
+                    f"rank {rank} holds {name} part {processes[rank]}: it must be a NumPy array, "
+                    f"got {array!r:.80}"
+                )
+        if b is not None:
+            check_target(routes, routes.target_process[rank], b)
+        if a is not None:
+            check_source(routes, routes.source_process[rank], a, None if self.is_kept else b)
+        for transfer in routes.incoming(rank) if routes.hosts is not None and b is not None else ():
+            if transfer.peer != rank and routes.is_near(rank, transfer.peer):
+                process = routes.source_process[transfer.peer]
+                if sources is None or process not in sources:
+                    raise ValueError(f"sources lack the array of source process {process}")
+                check_source(routes, process, sources[process], b)
 
 
 def check_target(routes: Routes, process: int, b: NDArray[Any]) -> None:
     """Raise ValueError if ``b`` cannot be the local array of a target process."""
-    expected = routes.target.local_shape(process)
-    if b.shape != expected:
-        raise ValueError(
-            f"target process {process}: expected an array of shape {expected}, got {b.shape}"
-        )
-    if b.dtype.hasobject:
-        raise ValueError(f"target process {process}: dtype {b.dtype} holds objects")
+    routes.target.check_local(process, b, "target process")
     if not b.flags.writeable:
         raise ValueError(f"target process {process}: the target array is read-only")
 
@@ -149,16 +122,12 @@ def is_same_memory(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return a is b or (same_shape and a.ctypes.data == b.ctypes.data)
 
 
-def check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any]) -> None:
-    """Raise ValueError if ``a`` cannot be the local array of a source process."""
-    expected = routes.source.local_shape(process)
-    if a.shape != expected:
-        raise ValueError(
-            f"source process {process}: expected an array of shape {expected}, got {a.shape}"
-        )
-    if a.dtype != b.dtype:
+def check_source(routes: Routes, process: int, a: NDArray[Any], b: NDArray[Any] | None) -> None:
+    """Raise ValueError if ``a`` cannot be the local array of a source process, beside ``b``."""
+    routes.source.check_local(process, a, "source process")
+    if b is not None and a.dtype != b.dtype:
         raise ValueError(
             f"source process {process} has dtype {a.dtype}, the target array has dtype {b.dtype}"
         )
-    if np.may_share_memory(a, b):
+    if b is not None and np.may_share_memory(a, b):
         raise ValueError(f"source process {process}: its array overlaps the target array")

@@ -86,19 +86,20 @@ def _agree(given: Arguments, use: CommunicatorUse) -> bool:
     """
     routes, comm, a, b, order, max_extra_bytes, _ = given
     array = a if a is not None else b
-    fault = given.fault()
-    word, kind = 0, "no array"  # a rank without arrays agrees with all others
-    if fault is not None:
-        word = _FAULT
-    elif array is not None:
-        kind = f"dtype {array.dtype}"
-        number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
-        word = number & _MASK | (~number & _MASK) << _BITS
-    if fault is None and _needs_messages(given, use):
-        word |= _NEEDS_MESSAGES
+    fault, word, kind = "", 0, "no array"  # a rank without arrays agrees with all others
+    try:
+        given.check()
+        if array is not None:
+            kind = f"dtype {array.dtype}"
+            number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
+            word = number & _MASK | (~number & _MASK) << _BITS
+        if _needs_messages(given, use):
+            word |= _NEEDS_MESSAGES
+    except ValueError as error:
+        fault, word = f"rank {comm.rank}: {error}", _FAULT
     word = all_or(comm, word) if use.mailboxes is None else use.mailboxes.meet(word)
     if word & _FAULT:
-        first = comm.allreduce(comm.size if fault is None else comm.rank, MPI.MIN)
+        first = comm.allreduce(comm.rank if fault else comm.size, MPI.MIN)
         raise ValueError(comm.bcast(fault, root=first))
     if word & word >> _BITS & _MASK:
         raise ValueError(

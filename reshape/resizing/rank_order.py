@@ -19,10 +19,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-import numpy as np
 from mpi4py import MPI
 
-from redistribution import Plan
+from redistribution import Plan, relabel
 from reshape.data.job_context import JobContext
 from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
 from reshape.errors import ReshapeError
@@ -73,20 +72,9 @@ def best_order(
     ranks : ranks that remain; returned unchanged if no other order sends fewer bytes.
     root : the rank that computes the order, preferably one that has called `prepare`.
     """
-    given = tuple(ranks)
     if sum(plan.bytes_sent(itemsize) for plan, itemsize in plans) < WORTH_BYTES:
-        return given
-    order = given
-    if comm.rank == root:
-        from scipy.optimize import linear_sum_assignment
-
-        near = np.zeros((len(given), len(given)), np.int64)  # bytes, by position and process
-        for plan, itemsize in plans:
-            near += plan.shared_elements(given) * itemsize
-        positions, processes = linear_sum_assignment(near, maximize=True)
-        if near[positions, processes].sum() > near.trace():
-            order = tuple(given[position] for position in positions[np.argsort(processes)])
-    return tuple(comm.bcast(order, root))
+        return tuple(ranks)
+    return tuple(comm.bcast(relabel(plans, ranks) if comm.rank == root else None, root))
 
 
 def reordered(comm: MPI.Intracomm, order: Sequence[int]) -> MPI.Intracomm:

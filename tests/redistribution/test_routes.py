@@ -1,4 +1,6 @@
-"""Routes: every pair of ranks once, no rank twice in one step; kept parts, hosts."""
+"""Routes: every pair of ranks once, no rank twice in one step; kept parts, hosts, relabelling."""
+
+from itertools import permutations
 
 import numpy as np
 import pytest
@@ -7,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from redistribution_cases import draw_layout, draw_ranks
 
-from redistribution import Cuts, Plan, Replicated
+from redistribution import BlockCyclic, Cuts, Plan, Replicated, relabel
 
 
 @st.composite
@@ -109,3 +111,75 @@ def test_a_rank_without_a_host_is_an_error():
     layout = Cuts.even((4,), 3)
     with pytest.raises(ValueError, match=r"hosts must name the host of 3 ranks, got \(0, 0\)"):
         Plan(layout, layout, hosts=[0, 0])
+
+
+# ---------------------------------------------------------------- relabelled ranks
+
+
+@st.composite
+def problems(draw):
+    def integer(low, high):
+        return draw(st.integers(low, high))
+
+    shape = tuple(integer(0, 12) for _ in range(integer(1, 2)))
+    source, target = (draw_layout(integer, shape, ranks=5) for _ in range(2))
+    spare = integer(0, 1)
+    return (
+        source,
+        target,
+        draw_ranks(integer, source.nprocs, 6),
+        draw_ranks(integer, target.nprocs + spare, 6),
+    )
+
+
+@examples(300)
+@given(problems())
+def test_no_permutation_moves_less(problem):
+    source, target, source_ranks, target_ranks = problem
+    as_given = target_ranks[: target.nprocs]
+    found = relabel([(Plan(source, target, source_ranks, as_given), 1)], target_ranks)
+    assert len(found) == target.nprocs
+    assert set(found) <= set(target_ranks)
+    moved = Plan(source, target, source_ranks, found).bytes_moved(1)
+    least = min(
+        Plan(source, target, source_ranks, ranks).bytes_moved(1)
+        for ranks in permutations(target_ranks, target.nprocs)
+    )
+    assert moved == least
+    if Plan(source, target, source_ranks, as_given).bytes_moved(1) == least:
+        assert found == as_given
+
+
+@pytest.mark.parametrize(
+    ("n", "before", "after", "saved"),
+    [
+        (8192, ((64, 64), (1, 2)), ((64, 64), (2, 2)), 0.00),
+        (8192, ((64, 64), (2, 2)), ((64, 64), (2, 3)), 0.12),
+        (4096, ((64, 64), (4, 4)), ((64, 64), (4, 6)), 0.28),
+        (8192, ((64, 64), (4, 8)), ((64, 64), (8, 4)), 0.43),
+        (8192, ((128, 128), (1, 64)), ((103, 103), (1, 80)), 0.68),
+    ],
+)
+def test_known_savings(n, before, after, saved):
+    source, target = BlockCyclic((n, n), *before), BlockCyclic((n, n), *after)
+    plan = Plan(source, target)
+    ranks = relabel([(plan, 8)], plan.target_ranks)
+    relabelled = Plan(source, target, None, ranks).bytes_moved(8)
+    assert 1 - relabelled / plan.bytes_moved(8) == pytest.approx(saved, abs=0.005)
+
+
+def test_a_contraction_chooses_the_best_ranks():
+    """From four ranks to two of them: those that have most elements."""
+    plan = Plan(Cuts((100,), (0, 10, 50, 60, 100)), Cuts.even((100,), 2))
+    assert relabel([(plan, 8)], range(4)) == (1, 3)
+    assert relabel([(plan, 8)], (0, 2)) == (0, 2)
+    copies = Plan(Replicated((5,), 2), Replicated((5,), 2), (4, 7), (0, 1))
+    assert relabel([(copies, 8)], (0, 1, 7, 4)) == (7, 4)
+
+
+def test_the_larger_array_decides():
+    """Of two arrays that need opposite ranks."""
+    turned, same = ((0, 1, 9), (0, 8, 9)), ((0, 8, 9), (0, 8, 9))
+    plans = [Plan(*(Cuts((9,), offsets) for offsets in cuts)) for cuts in (turned, same)]
+    assert relabel(zip(plans, (8, 1), strict=True), (0, 1)) == (1, 0)
+    assert relabel(zip(plans, (1, 8), strict=True), (0, 1)) == (0, 1)

@@ -1,5 +1,7 @@
 """The pool of message buffers: sizes, alignment and reuse."""
 
+from unittest.mock import patch
+
 import numpy as np
 import pytest
 
@@ -41,7 +43,7 @@ def test_the_largest_buffers_begin_at_a_huge_page():
 
 
 def test_the_oldest_buffers_leave_a_pool_that_is_full():
-    with tuning.changed(pool_bytes=4 * HUGE_PAGE):
+    with patch.multiple(tuning, pool_bytes=4 * HUGE_PAGE):
         taken = [buffers.take(2 * HUGE_PAGE) for _ in range(3)]
         for buffer in taken:
             buffers.give_back(buffer)

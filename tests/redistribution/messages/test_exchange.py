@@ -5,6 +5,7 @@ import re
 import weakref
 from contextlib import nullcontext
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -60,14 +61,14 @@ def integer(comm):
 @pytest.fixture(autouse=True)
 def thresholds():
     """Restore the thresholds of before the test."""
-    with tuning.changed(**{name: getattr(tuning, name) for name in tuning.__slots__}):
+    with patch.multiple(tuning, **{name: getattr(tuning, name) for name in tuning.__slots__}):
         yield
     buffers.clear()
 
 
 @of_all_sizes
 def test_random_moves(comm, integer):
-    tuning.change(mailbox_bytes=1 << integer(12, 20))
+    tuning.mailbox_bytes = 1 << integer(12, 20)
     moved = [move(comm, integer, f"case {case}") for case in range(CASES)]
     assert (sum(moved) > 0) == (comm.size > 1)
 
@@ -75,7 +76,7 @@ def test_random_moves(comm, integer):
 @of_all_sizes
 def test_random_moves_with_little_memory(comm, integer):
     """Small arrays then move like large ones do by default."""
-    tuning.change(pooled_buffer_bytes=20, pool_bytes=300)
+    tuning.pooled_buffer_bytes, tuning.pool_bytes = 20, 300
     for case in range(CASES // 2):
         buffers.clear()
         move(comm, integer, f"case {case}", integer(1, 600))
@@ -98,7 +99,7 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     array = index_valued(plan.source.shape, case.dtype)
     a = b = None
     draw_thresholds(np.random.default_rng([integer(0, 2**30), rank]))
-    tuning.change(mailed_bytes=integer(0, 1) << 21)
+    tuning.mailed_bytes = integer(0, 1) << 21
     used = comm if integer(0, 2) else comm.Dup()  # its first use
     before = after = 0
     # Near elements have values that no message has, so that the test sees where they come from.
@@ -129,15 +130,10 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
 def draw_thresholds(rng):
     use_kernel, past_caches, small = rng.integers(0, 2, 3)
     sent_range_bytes, received_range_bytes, sent_ranges = rng.choice([1, 24, 1 << 16], 3)
-    tuning.change(
-        use_kernel=bool(use_kernel),
-        kernel_run_bytes=1,
-        streamed_bytes=0 if past_caches else 1 << 23,
-        sent_range_bytes=sent_range_bytes,
-        received_range_bytes=received_range_bytes,
-        sent_ranges=sent_ranges,
-        small_move_bytes=1 << 20 if small else 0,
-    )
+    tuning.use_kernel, tuning.kernel_run_bytes = bool(use_kernel), 1
+    tuning.streamed_bytes = 0 if past_caches else 1 << 23
+    tuning.sent_range_bytes, tuning.received_range_bytes = sent_range_bytes, received_range_bytes
+    tuning.sent_ranges, tuning.small_move_bytes = sent_ranges, 1 << 20 if small else 0
 
 
 def put_near_elements(plan, rank, values, part):
@@ -170,7 +166,7 @@ def test_prepared_moves_run_again(comm, integer):
     """Prepared once, run often with changing contents, on ranks with small and large parts."""
     for _ in range(CASES // 2):
         draw_thresholds(np.random.default_rng([integer(0, 2**30), comm.rank]))
-        tuning.change(small_move_bytes=1 << 20)
+        tuning.small_move_bytes = 1 << 20
         case = draw_case(integer, comm.size, largest=24 if integer(0, 3) else 60)
         plan = case.plan
         array = index_valued(plan.source.shape, case.dtype)
@@ -231,7 +227,7 @@ def test_a_plan_runs_again_with_the_same_and_with_other_arrays(comm):
 @pytest.mark.parametrize("are_hosts", [False, True])
 def test_a_run_keeps_no_array_until_the_garbage_collector_runs(comm, are_hosts):
     """A resize uses the memory of the old local parts for the next ones."""
-    tuning.change(small_move_bytes=0)
+    tuning.small_move_bytes = 0
     shape = (37, 41)
     plan = Plan(Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size)))
     if are_hosts:
@@ -251,7 +247,7 @@ def test_a_run_keeps_no_array_until_the_garbage_collector_runs(comm, are_hosts):
 @pytest.mark.parametrize("pool_bytes", [300, 1 << 25])
 def test_fast_ranks_run_ahead_of_slow_ones(comm, pool_bytes):
     """Moves there and back without synchronisation."""
-    tuning.change(pooled_buffer_bytes=20, pool_bytes=pool_bytes)
+    tuning.pooled_buffer_bytes, tuning.pool_bytes = 20, pool_bytes
     shape = (37, 41)
     cuts, blocks = Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size))
     there, back = Plan(cuts, blocks), Plan(blocks, cuts)
@@ -348,18 +344,18 @@ def test_an_error_on_one_rank_is_raised_on_all_before_anything_is_sent(comm):
     wide, whole = np.zeros(9) if is_last else good, good.astype(int) if is_last else good.copy()
     for text, a, b in [
         (
-            f"rank {last} holds source part {last}: expected an array of shape {shape}, got (9,)",
+            f"rank {last}: source process {last}: expected an array of shape {shape}, got (9,)",
             wide,
             good.copy(),
         ),
         (f"rank {last} holds target part", good, None if is_last else good.copy()),
         ("dtype int64", good, whole),
         ("must be a NumPy array, got [1.0]", [1.0] if is_last else good, good.copy()),
-        (f"rank {last}: the target array is read-only", good, frozen),
+        (f"target process {last}: the target array is read-only", good, frozen),
         ("holds objects", good.astype(object), good.copy()),
     ]:
         check_error(comm, text, plan, a, b)
-    check_error(comm, "overlap in memory", plan, good, good[::-1])
+    check_error(comm, "its array overlaps the target array", plan, good, good[::-1])
     check_error(comm, "order must be 'C' or 'F', got 'K'", plan, good, good.copy(), order="K")
     least = 0 if is_last else 1
     text = "max_extra_bytes must be >= 1, got 0"

@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -139,7 +140,7 @@ def test_memory_of_another_name_is_not_mapped(comm, monkeypatch):
 @needs_kernel
 def test_moves_in_many_rounds(comm):
     """A box of 4 KB for rows of 8 KB; every rank has another number of rounds."""
-    with tuning.changed(mailbox_bytes=4096):
+    with patch.multiple(tuning, mailbox_bytes=4096):
         use = used_twice(comm)
     shape = (64, 100)
     source = Cuts(shape, (0, 10, 10, 11, 64))
