@@ -258,41 +258,46 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
         return f"{self.job}_[{self.tasks}]" if self.tasks else str(self.job)
 
 
-class _JobChange(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of jobs; `log_text` is the participle for it."""
+class Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
+    """A change of jobs or of the machine.
 
-    participle: ClassVar[str]
+    Attributes
+    ----------
+    told : what is changed, for the log, with the fields of the change; of jobs a participle.
+    """
+
+    told: ClassVar[str]
 
     def log_text(self) -> str:
-        """Say what is done with the jobs."""
-        return self.participle
+        """Say what is changed."""
+        return self.told.format(self)
 
 
-class CancelJob(_JobChange, frozen=True):
+class CancelJob(Change, frozen=True):
     """End a job, whether it is queued or runs."""
 
-    participle: ClassVar = "cancelled"
+    told: ClassVar = "cancelled"
 
 
-class HoldJob(_JobChange, frozen=True):
+class HoldJob(Change, frozen=True):
     """Hold a queued job, so that it does not start."""
 
-    participle: ClassVar = "held"
+    told: ClassVar = "held"
 
 
-class ReleaseJob(_JobChange, frozen=True):
+class ReleaseJob(Change, frozen=True):
     """Release a held job. Only an administrator releases what one has held."""
 
-    participle: ClassVar = "released"
+    told: ClassVar = "released"
 
 
-class RequeueJob(_JobChange, frozen=True):
+class RequeueJob(Change, frozen=True):
     """End a running job, and queue it again."""
 
-    participle: ClassVar = "requeued"
+    told: ClassVar = "requeued"
 
 
-class SignalJob(_JobChange, frozen=True):
+class SignalJob(Change, frozen=True):
     """Send a signal to the processes of a running job.
 
     Attributes
@@ -303,14 +308,10 @@ class SignalJob(_JobChange, frozen=True):
 
     number: int
     to_script: bool = False
-    participle: ClassVar = "sent a signal"
-
-    def log_text(self) -> str:
-        """Say what is done with the jobs."""
-        return f"sent signal {self.number}"
+    told: ClassVar = "sent signal {0.number}"
 
 
-class UpdateJob(_JobChange, frozen=True):
+class UpdateJob(Change, frozen=True):
     """Change parts of the submission of a job that has not ended; None leaves a part as it is.
 
     Attributes
@@ -332,7 +333,7 @@ class UpdateJob(_JobChange, frozen=True):
     dependency: str | None = None
     begin: float | None = None
     min_processors: int | None = None
-    participle: ClassVar = "updated"
+    told: ClassVar = "updated"
 
     @property
     def given(self) -> dict[str, float | str]:
@@ -341,7 +342,7 @@ class UpdateJob(_JobChange, frozen=True):
         return {name: value for name, value in parts.items() if value is not None}
 
     def log_text(self) -> str:
-        """Say what is done with the jobs."""
+        """Say what is changed."""
         return f"updated: {', '.join(f'{name} {value}' for name, value in self.given.items())}"
 
 

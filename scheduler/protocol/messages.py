@@ -5,9 +5,9 @@
 
     from a node agent         AgentArrival (from other hosts), AgentHello, at each change and as a
                               heartbeat
-    to a node agent           StartGroup, StartProxy, KillGroup, SignalGroup, LocateRanks,
-                              ForgetGroups, ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook,
-                              SweepJob, AgentStop
+    to a node agent           StartGroup, KillGroup, SignalGroup, LocateRanks, ForgetGroups,
+                              ReportEnd, WatchJoin, ProbeNode, CancelAccept, RunHook, SweepJob,
+                              AgentStop
     from commands             Submit, ChangeJobs, RequestForecast, ListJobs, Explain, Wait,
                               ServerInfo, ListMachine, ChangeMachine, Stop
     from job scripts          RunStep, WaitStep, EndStep
@@ -255,17 +255,7 @@ class PoolList(MessageBase):
 # ---------------------------------------------------------------- changes by administrators
 
 
-class _MachineChange(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of the machine; `told` says what is changed, with the fields of the change."""
-
-    told: ClassVar[str]
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return self.told.format(self)
-
-
-class DrainNode(_MachineChange, frozen=True):
+class DrainNode(Change, frozen=True):
     """Let a node drain, for a reason."""
 
     node: str
@@ -276,14 +266,14 @@ class DrainNode(_MachineChange, frozen=True):
         return f"node {self.node} drains ({self.why or 'no reason given'})"
 
 
-class ResumeNode(_MachineChange, frozen=True):
+class ResumeNode(Change, frozen=True):
     """Let jobs start again on a node that drains or was removed."""
 
     node: str
     told: ClassVar = "node {0.node} is resumed"
 
 
-class RemoveNode(_MachineChange, frozen=True):
+class RemoveNode(Change, frozen=True):
     """Remove a node from the service.
 
     It is refused while jobs hold processors of the node, unless the node drains. A node that drains
@@ -294,7 +284,7 @@ class RemoveNode(_MachineChange, frozen=True):
     told: ClassVar = "node {0.node} is removed"
 
 
-class CreateReservation(_MachineChange, frozen=True):
+class CreateReservation(Change, frozen=True):
     """Grant an advance reservation, or refuse it; answered by Reservations with this one.
 
     It is either of a number of processors or of all processors of nodes.
@@ -321,14 +311,14 @@ class CreateReservation(_MachineChange, frozen=True):
         return f"reservation {self.name or 'without a name'} is requested"
 
 
-class CancelReservation(_MachineChange, frozen=True):
+class CancelReservation(Change, frozen=True):
     """End an advance reservation."""
 
     name: str
     told: ClassVar = "reservation {0.name} is cancelled"
 
 
-class AddPool(_MachineChange, frozen=True):
+class AddPool(Change, frozen=True):
     """Add a pool; answered by PoolAdded as soon as Slurm would accept an allocation.
 
     Attributes
@@ -343,7 +333,7 @@ class AddPool(_MachineChange, frozen=True):
     told: ClassVar = "pool {0.name} is to be added"
 
 
-class PausePool(_MachineChange, frozen=True):
+class PausePool(Change, frozen=True):
     """Let a pool submit nothing, for a reason, until it is resumed."""
 
     name: str
@@ -354,14 +344,14 @@ class PausePool(_MachineChange, frozen=True):
         return f"pool {self.name} is paused ({self.why or 'no reason given'})"
 
 
-class ResumePool(_MachineChange, frozen=True):
+class ResumePool(Change, frozen=True):
     """Let a pool submit again, also after failures."""
 
     name: str
     told: ClassVar = "pool {0.name} is resumed"
 
 
-class RemovePool(_MachineChange, frozen=True):
+class RemovePool(Change, frozen=True):
     """Give the nodes of a pool back, and forget it.
 
     Attributes

@@ -294,7 +294,7 @@ def _change_at(
         click.echo("reshape: no queued or running job matches", err=True)
         return True
     refused = run(service, operations.change_jobs(jobs, change))
-    done = change.participle
+    done = change.told
     if isinstance(change, m.SignalJob):
         done = f"sent {signal_name(change.number)} to"
     for job in jobs:
