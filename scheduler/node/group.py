@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from reshape.files.job_folder import Position
 from scheduler.model.procset import ProcSet
 from scheduler.node.launching import job_bounds
-from scheduler.node.launching.prctl import die_with_parent
 from scheduler.node.processes import ProcessTree
 from scheduler.protocol import messages as m
 
@@ -34,8 +33,6 @@ log = logging.getLogger(__name__)
 MOST_ENDED = 10_000
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
-#: Time limit in seconds of the process that reads the end of an output.
-TAIL_S = 5.0
 
 
 class OutputEnd:
@@ -59,19 +56,17 @@ class OutputEnd:
     def __init__(self, path: str, other: str, note: str, own_folders: str) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-I", "-S", job_bounds.__file__, path, note, *filter(None, [other])],
-            env={
-                job_bounds.VARIABLE: own_folders
-            },  # none that tells to which group a process belongs
+            # Without a variable that tells to which group a process belongs.
+            env={job_bounds.VARIABLE: own_folders},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            preexec_fn=die_with_parent,  # noqa: PLW1509 - the agent has one Python thread
         )
         self._files = path, other
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
         os.set_blocking(self._pipe.fileno(), False)
-        self._until = time.monotonic() + TAIL_S
+        self._until = time.monotonic() + job_bounds.TAIL_S
         self._data = b""
 
     def text(self) -> str | None:

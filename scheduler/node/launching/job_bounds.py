@@ -51,11 +51,17 @@ UNLIMITED = resource.RLIM_INFINITY
 MOST_UMASK = 0o777
 #: Bytes that are read at the end of an output, at most.
 TAIL_BYTES = 16 << 10
+#: Seconds in which the end of an output is read: after them this process, as a script, is ended,
+#: and an agent waits no longer.
+TAIL_S = 5
 #: A file system has no room if fewer bytes are free; mpiexec writes as many at a time.
 LEAST_ROOM = 64 << 10
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    import signal
     from collections.abc import Iterable, Mapping
+else:  # the starter imports this file, and each start copies what it imports
+    import _signal as signal
 
 
 def folder_around(path: str, folders: Iterable[str]) -> str:
@@ -244,6 +250,7 @@ def take_limits(limits: Mapping[str, int]) -> list[str]:
 
 def main() -> None:
     """Write the end of the file that the arguments name, and append the line to it."""
+    signal.alarm(TAIL_S)  # also if the agent is gone by then
     path, note, *others = sys.argv[1:]
     full = [str(k) for k, file in enumerate((path, *others)) if lacks_room(file)]
     os.write(1, "".join([*full[:1], "\n"]).encode())
