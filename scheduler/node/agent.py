@@ -116,6 +116,7 @@ class Agent:
         self._reported = 0.0
         make_private(directory.memory)
         self._groups = NodeGroups(directory, node, start_s, stand_in_s)
+        self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
 
@@ -244,7 +245,7 @@ class Agent:
             self._carry_out(message)
         except Exception as error:
             log.exception("cannot carry out %s", type(message).__name__)
-            if isinstance(message, m.StartGroup | m.StartProxy):
+            if isinstance(message, m.StartGroup):
                 end = never_began(f"{type(error).__name__}: {error}", "")
                 self._groups.refuse_start(message.job, message.group, end)
 
@@ -257,40 +258,16 @@ class Agent:
             self._groups.refuse_start(*start, end)
 
     def _carry_out(self, message: m.Message) -> None:
-        groups = self._groups
-        match message:
-            case m.StartGroup() | m.StartProxy():
-                groups.start(message)
-            case m.KillGroup():
-                groups.kill(message)
-            case m.SignalGroup():
-                groups.signal(message)
-            case m.LocateRanks():
-                groups.locate(message.job)
-            case m.ForgetGroups():
-                groups.forget(message.job, message.groups)
-            case m.ReportEnd():
-                groups.report_end(message)
-            case m.WatchJoin():
-                groups.watch_join(message)
-            case m.CancelAccept():
-                groups.errands.start_stand_in(message)
-            case m.RunHook():
-                groups.run_hook(message)
-            case m.ProbeNode():
-                groups.try_start(message)
-            case m.SweepJob():
-                groups.sweep(message.job)
-            case m.AgentStop():
-                log.info("the service requests the end of the agent")
-                groups.stop("the service was stopped")
-            case m.Done():
-                pass
-            case m.Failure():
-                self._refusals.error("refused: the service answers: %s", message.message)
-            case _:
-                kind = type(message).__name__
-                self._refusals.error("refused: unexpected message type %s", kind)
+        kind = type(message)
+        if kind in self._orders:
+            self._orders[kind](message)
+        elif isinstance(message, m.AgentStop):
+            log.info("the service requests the end of the agent")
+            self._groups.stop("the service was stopped")
+        elif isinstance(message, m.Failure):
+            self._refusals.error("refused: the service answers: %s", message.message)
+        elif not isinstance(message, m.Done):
+            self._refusals.error("refused: unexpected message type %s", kind.__name__)
 
     def _remove_memory(self) -> None:
         """Remove all shared memory before this agent ends, except that of jobs that may restart.

@@ -79,17 +79,13 @@ class Errands:
         if key in self._running or hooks >= MOST_HOOKS:
             log.warning("%s is left out: %d run", key, hooks)
             return
-        folders = {job_bounds.VARIABLE: "\n".join(order.own_folders)}
+        folders = {job_bounds.VARIABLE: "\n".join(order.bounds.own_folders)}
         marker = self._marker(key)
         try:
             start = self._launcher.start(
                 ["/bin/sh", "-c", order.command],
                 order.environment | marker | folders,
-                cwd=order.cwd,
-                output=order.output,
-                error=order.error,
-                umask=order.umask,
-                limits=order.limits,
+                order.bounds,
                 is_program=True,
             )
         except (OSError, ValueError) as error:
@@ -135,9 +131,8 @@ class Errands:
             make_private(self._folders.memory)
             make_private(folder)
             folder.rmdir()
-            start = self._launcher.start(
-                mpiexec(1, ["true"]), os.environ | marker, cwd="/", output=os.devnull
-            )
+            bounds = m.JobBounds(cwd="/", output=os.devnull)
+            start = self._launcher.start(mpiexec(1, ["true"]), os.environ | marker, bounds)
         except (OSError, ValueError, ReshapeError) as error:
             self._end_probe(order.serial, str(error))
             return

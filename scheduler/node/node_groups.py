@@ -12,12 +12,13 @@ import os
 import shutil
 import signal
 import time
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
-from reshape.mpi import clean_environment
 from scheduler.node.directory import JobFolders
 from scheduler.node.errands import Errands
 from scheduler.node.group import EndedJobs, GroupProcesses, ranks_at
@@ -115,11 +116,6 @@ class NodeGroups:
             for job, own in positions.items()
         }
 
-    def locate(self, job: int) -> None:
-        """Let the next reports say where the ranks of a job are."""
-        self._located[job] = time.monotonic() + LOCATED_S
-        self.changed = True
-
     @property
     def is_busy(self) -> bool:
         """Whether a group runs."""
@@ -147,7 +143,23 @@ class NodeGroups:
 
     # ------------------------------------------------------------------ orders of the service
 
-    def start(self, order: m.StartGroup | m.StartProxy) -> None:
+    def orders(self) -> dict[type[m.Message], Callable[[Any], None]]:
+        """Return what carries out each order of the service about groups."""
+        return {
+            m.StartGroup: self._start,
+            m.KillGroup: self._kill,
+            m.SignalGroup: self._signal,
+            m.LocateRanks: self._locate,
+            m.ForgetGroups: self._forget,
+            m.ReportEnd: self._report_end,
+            m.WatchJoin: self._watch_join,
+            m.CancelAccept: self.errands.start_stand_in,
+            m.RunHook: self._run_hook,
+            m.ProbeNode: self._try_start,
+            m.SweepJob: self._sweep,
+        }
+
+    def _start(self, order: m.StartGroup) -> None:
         """Start the processes of a group on this host, unless that was done before."""
         key = (order.job, order.group)
         if (
@@ -156,7 +168,7 @@ class NodeGroups:
             or order.group <= self._forgotten.get(order.job, -1)
         ):
             return
-        if isinstance(order, m.StartGroup):
+        if not order.is_proxy:
             if (end := self._ended_jobs.end_of(order)) is not None:
                 log.warning("job=%d group=%d has run already: its end is reported again", *key)
                 self._ends[key], self.changed = end, True
@@ -167,8 +179,11 @@ class NodeGroups:
         self._watches.pop(order.job, None)
         own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
-        folders = "\n".join([str(self._folders.memory), *order.own_folders])
-        paths = self._paths(order) | {job_bounds.VARIABLE: folders}
+        folders = "\n".join([str(self._folders.memory), *order.bounds.own_folders])
+        # Paths in shared memory may differ between hosts.
+        paths = {"RESHAPE_SHM": str(self._folders.shm(order.job)), job_bounds.VARIABLE: folders}
+        if not order.environment.get("RESHAPE_SERVER"):
+            paths["RESHAPE_SERVER"] = str(self._folders.job_access)
         try:
             check_room(order.size)
             self._folders.make_job_folder(order.job)
@@ -183,64 +198,45 @@ class NodeGroups:
             start,
             started_at=started_at,
             looked_at=started_at,
-            is_proxy=isinstance(order, m.StartProxy),
+            is_proxy=order.is_proxy,
             cgroup=cgroup,
         )
-        group = GroupProcesses(*key, tree, cpus=order.cpus, own_folders=folders)
-        if isinstance(order, m.StartGroup):
-            group.output = order.error or order.output
-            group.other_output = order.output if order.error else ""
-        self._groups[key] = group
+        output, errors = order.bounds.output, order.bounds.error
+        self._groups[key] = GroupProcesses(
+            *key,
+            tree,
+            cpus=order.cpus,
+            output=errors or output,
+            other_output=output if errors else "",
+            own_folders=folders,
+        )
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
-    def _paths(self, order: m.StartGroup | m.StartProxy) -> dict[str, str]:
-        """Variables with paths in shared memory, which may differ between hosts."""
-        paths = {"RESHAPE_SHM": str(self._folders.shm(order.job))}
-        if isinstance(order, m.StartProxy) or not order.environment.get("RESHAPE_SERVER"):
-            paths["RESHAPE_SERVER"] = str(self._folders.job_access)
-        return paths
-
-    def _started(
-        self, order: m.StartGroup | m.StartProxy, marks: dict[str, str], cgroup: str
-    ) -> MpiexecStart:
+    def _started(self, order: m.StartGroup, marks: dict[str, str], cgroup: str) -> MpiexecStart:
         """Start the mpiexec of a group, or the proxy of one on another host.
 
-        Parameters
-        ----------
-        marks : variables by which the agent recognises the processes, and for the launcher.
-        cgroup : folder of their control group.
+        `marks` are variables for the launcher, and by which the agent recognises the processes.
         """
-        is_program, spans, output, error, truncate = False, False, "", "", False
-        if isinstance(order, m.StartProxy):
-            command, size = order.command, order.size
-            environment = clean_environment(os.environ) | marks
+        environment, size = order.environment | marks, order.size
+        spans = bool(order.hosts) and not order.script
+        if order.is_proxy:
+            command, environment = order.argv, os.environ | marks
+        elif order.script:
+            command = self._script(order)
+            environment = script_over_hosts(environment) if order.hosts else environment
+        elif spans:
+            command = mpiexec_over_hosts(order.hosts, order.rank_hosts, order.address, order.argv)
+            size = order.rank_hosts.count(0)
         else:
-            environment = order.environment | marks
-            output, error, truncate = order.output, order.error, order.truncate
-            is_program, spans = order.script, bool(order.hosts) and not order.script
-            if order.script:
-                command, size = self._script(order), 1
-                environment = script_over_hosts(environment) if order.hosts else environment
-            elif order.hosts:
-                command = mpiexec_over_hosts(
-                    order.hosts, order.rank_hosts, order.address, order.argv
-                )
-                size = order.rank_hosts.count(0)
-            else:
-                command, size = mpiexec(order.size, order.argv), order.size
+            command = mpiexec(size, order.argv)
         return self._launcher.start(
             command,
             environment,
+            order.bounds,
             size=size,
-            cwd=order.cwd,
-            output=output,
-            error=error,
-            truncate=truncate,
-            umask=order.umask,
-            limits=order.limits,
             cgroup=cgroup,
-            is_program=is_program,
+            is_program=order.script,
             spans=spans,
         )
 
@@ -257,28 +253,29 @@ class NodeGroups:
             status = m.GroupStatus(job, number, alive=False, **msgspec.structs.asdict(end))
             self._never_ran(status)
 
-    def kill(self, order: m.KillGroup) -> None:
-        """End a group."""
+    def _kill(self, order: m.KillGroup) -> None:
         group = self._groups.get((order.job, order.group))
         if group is not None:
             group.kill(order.grace_s, order.why)
 
-    def signal(self, order: m.SignalGroup) -> None:
-        """Send a signal to the programs of a group, when they have begun."""
+    def _signal(self, order: m.SignalGroup) -> None:
         group = self._groups.get((order.job, order.group))
         if group is not None and order.serial > group.signalled:
             group.order = order
             self.changed |= group.send_signal()
 
-    def forget(self, job: int, numbers: list[int]) -> None:
-        """Drop groups that have ended and whose end the service has recorded."""
-        for number in numbers:
+    def _locate(self, order: m.LocateRanks) -> None:
+        self._located[order.job] = time.monotonic() + LOCATED_S
+        self.changed = True
+
+    def _forget(self, order: m.ForgetGroups) -> None:
+        job = order.job
+        for number in order.groups:
             if self._ends.pop((job, number), None) is not None:
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
                 self.changed = True
 
-    def report_end(self, question: m.ReportEnd) -> None:
-        """Report the end of a group again, or that it is not known."""
+    def _report_end(self, question: m.ReportEnd) -> None:
         key = (question.job, question.group)
         if not self._is_present(*key):
             present = [status for status in self.report() if status.job == question.job]
@@ -289,23 +286,21 @@ class NodeGroups:
             self._ends[key] = end
         self.changed = True
 
-    def watch_join(self, order: m.WatchJoin) -> None:
-        """Kill a job whose restart point exists for too long."""
+    def _watch_join(self, order: m.WatchJoin) -> None:
         self._watches[order.job] = (order, None)
 
-    def run_hook(self, order: m.RunHook) -> None:
+    def _run_hook(self, order: m.RunHook) -> None:
         """Run the hook of a job that has ended, unless its groups are forgotten: it ran then."""
         if any(job == order.job for job, _ in (*self._groups, *self._ends)):
             self.errands.start_hook(order)
 
-    def try_start(self, order: m.ProbeNode) -> None:
-        """Find out whether this node can start groups."""
+    def _try_start(self, order: m.ProbeNode) -> None:
         if not self.stopping:
             self.errands.start_probe(order)
             self.changed = True
 
-    def sweep(self, job: int) -> None:
-        """Remove the shared memory of a job that has ended, and forget its groups."""
+    def _sweep(self, order: m.SweepJob) -> None:
+        job = order.job
         if job in self.running_jobs():
             return
         self._cgroups.sweep(job)

@@ -97,8 +97,7 @@ class AgentHello(MessageBase):
     Attributes
     ----------
     host : name of the host of the agent; empty: the host of the service.
-    incarnation : identifies this process among all agents of the node, on any host; empty: `pid`
-        does.
+    incarnation : identifies this process among all agents that the node ever had, on any host.
     address : address under which other hosts of the service reach this host.
     ends : whether the agent ends after this report.
     keeps_memory : whether it then leaves the shared memory of jobs to the next agent of the node.
@@ -157,6 +156,30 @@ class AgentSettings(MessageBase):
 # ---------------------------------------------------------------- service -> agent
 
 
+class JobBounds(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Where the processes of a job run and write, and what they inherit.
+
+    Attributes
+    ----------
+    cwd : working directory; "": that of the agent.
+    output, error : files for standard output and error. "": the output is that of the agent, and
+        errors go where the output goes.
+    truncate : whether these files are emptied; otherwise the output is appended to them.
+    own_folders : folders of the service; neither these files nor `cwd` may be there.
+    umask : None: that of the agent.
+    limits : soft resource limits by name (`scheduler.node.launching.job_bounds`); the others are
+        those of the agent.
+    """
+
+    cwd: str = ""
+    output: str = ""
+    error: str = ""
+    truncate: bool = False
+    own_folders: list[str] = []
+    umask: int | None = None
+    limits: dict[str, int] = {}
+
+
 class StartGroup(MessageBase):
     """Start `size` processes of `argv` under one mpiexec; ignored if the group exists.
 
@@ -167,55 +190,30 @@ class StartGroup(MessageBase):
     hosts : names of the hosts of a group, that of the agent first; empty: all processes are there.
     rank_hosts : number of the host of each rank, if there are several.
     address : address under which the other hosts reach this one.
-    truncate : whether the output files are emptied; otherwise the output is appended to them.
     cpus : CPUs of the ranks on this host, by rank; empty: they are not bound.
-    own_folders : folders of the service; the output and the working directory must not be there.
     script : whether `argv` runs once, without an mpiexec, and `size` is 1. It runs on the first of
         `hosts`.
-    error : file for the standard error; "": that of the output.
     text : contents of a script that the agent copies, for which `argv` has the name and arguments;
         "": it runs `argv`.
     wrapper : program and arguments that start a script, whose command follows; []: none.
-    umask, limits : of the processes, as of `Submission`.
+    is_proxy : whether the mpiexec of the group is on another host, and `argv` starts its processes
+        on this one, in the environment of the agent.
     """
 
     job: int
     group: int
     size: int
     argv: list[str]
-    cwd: str
-    environment: dict[str, str]
-    output: str
+    bounds: JobBounds
+    environment: dict[str, str] = {}
     hosts: list[str] = []
     rank_hosts: list[int] = []
     address: str = ""
-    truncate: bool = False
     cpus: dict[int, list[int]] = {}
-    own_folders: list[str] = []
     script: bool = False
-    error: str = ""
     text: str = ""
     wrapper: list[str] = []
-    umask: int | None = None
-    limits: dict[str, int] = {}
-
-
-class StartProxy(MessageBase):
-    """Start the processes of a group on this host, whose mpiexec is on another one.
-
-    `cpus` has the CPUs of the ranks on this host, by rank; if it is empty, they are not bound.
-    `own_folders` has the folders of the service, in which the working directory must not be.
-    """
-
-    job: int
-    group: int
-    size: int
-    command: list[str]
-    cwd: str
-    cpus: dict[int, list[int]] = {}
-    own_folders: list[str] = []
-    umask: int | None = None
-    limits: dict[str, int] = {}
+    is_proxy: bool = False
 
 
 class KillGroup(MessageBase):
@@ -316,19 +314,13 @@ class CancelAccept(MessageBase):
 class RunHook(MessageBase):
     """The job has ended: run a command of the shell, in the directory of the job.
 
-    It comes before SweepJob, and is ignored if the groups of the job are forgotten. The other
-    attributes are as of StartGroup; the output is appended to the files.
+    It comes before SweepJob, and is ignored if the groups of the job are forgotten.
     """
 
     job: int
     command: str
-    cwd: str
     environment: dict[str, str]
-    output: str
-    error: str = ""
-    own_folders: list[str] = []
-    umask: int | None = None
-    limits: dict[str, int] = {}
+    bounds: JobBounds
 
 
 class SweepJob(MessageBase):
@@ -346,7 +338,6 @@ AgentMessage: TypeAlias = (
     | AgentArrival
     | AgentSettings
     | StartGroup
-    | StartProxy
     | KillGroup
     | SignalGroup
     | LocateRanks

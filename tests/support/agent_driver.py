@@ -138,9 +138,8 @@ class AgentDriver:
             group=1,
             size=1,
             argv=list(argv),
-            cwd=str(self.work),
+            bounds=m.JobBounds(str(self.work), output or str(self.work / f"{job}.out")),
             environment=dict(os.environ) | numbers | environment,
-            output=output or str(self.work / f"{job}.out"),
         )
 
     def start(self, job: int, *argv: str, **more: str) -> None:

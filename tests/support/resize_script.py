@@ -68,8 +68,7 @@ from scheduler.service.requests import RequestHandler
 
 JOB = 1
 #: Fields that output lines do not show.
-HIDDEN = {"truncate", "id", "at", "job", "times", "argv", "cwd", "environment", "output", "spec"}
-HIDDEN |= {"own_folders"}
+HIDDEN = {"id", "at", "job", "times", "argv", "bounds", "environment", "spec"}
 #: Speaker and word of a line -> names that it may give values to.
 NAMES = {
     "submit": {"n", "max", "walltime", "topology"},

@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -33,12 +32,12 @@ from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.node.directory import MEMORY
 from scheduler.node.launching.prctl import become_subreaper
 from scheduler.node.launching.starter import CANNOT_START, NO_ROOM, NUMBER_BYTES
-from scheduler.protocol.agent_messages import Fault, GroupEnd
+from scheduler.protocol.agent_messages import Fault, GroupEnd, JobBounds
 
 _STARTER, _RANK, _OVER_HOSTS = (
     str(Path(__file__).with_name(name)) for name in ("starter.py", "rank.py", "over_hosts")
 )
-_NO_LIMITS: Mapping[str, int] = MappingProxyType({})
+_UNBOUNDED = JobBounds()
 #: Seconds within which a process is forked, the start of the one that forks it included.
 LIMIT_S = 5.0
 
@@ -223,14 +222,9 @@ class ProcessLauncher:
         self,
         command: Sequence[str],
         environment: Mapping[str, str],
+        bounds: JobBounds = _UNBOUNDED,
         *,
         size: int = 1,
-        cwd: str = "",
-        output: str = "",
-        error: str = "",
-        truncate: bool = False,
-        umask: int | None = None,
-        limits: Mapping[str, int] = _NO_LIMITS,
         cgroup: str = "",
         is_program: bool = False,
         spans: bool = False,
@@ -242,14 +236,8 @@ class ProcessLauncher:
         command : program and arguments.
         environment : environment of the processes. Variables that tie this process to an mpiexec
             of its own are removed from it.
+        bounds : where the processes run and write, and what they inherit.
         size : number of ranks on this host, >= 1.
-        cwd : working directory; "": that of this process.
-        output, error : files for standard output and error. "": the output is that of this process,
-            and errors go where the output goes.
-        truncate : whether to empty these files; otherwise the output is appended to them.
-        umask : None: that of this process.
-        limits : soft resource limits by name (`job_bounds.LIMITS`); the others are those of this
-            process.
         cgroup : folder of their control group (`reshape.files.cgroup`); "": that of this process.
         is_program : whether the command is the program of a job, and not an mpiexec or a proxy. It
             may call mpiexec itself.
@@ -263,29 +251,15 @@ class ProcessLauncher:
             "command": list(command),
             "is_program": is_program,
             "environment": clean_environment(environment),
-            "cwd": cwd,
-            "output": output,
-            "error": error,
-            "truncate": truncate,
-            "umask": -1 if umask is None else umask,
-            "limits": dict(limits),
             "cgroup": cgroup,
             "spans": spans,
+            **msgspec.structs.asdict(bounds),
         }
         fork = partial(self._fork, request)
         return MpiexecStart(fork, size, is_program=is_program, spans=spans)
 
     def _fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
-        """Let the starter fork; return the number of the new process.
-
-        Parameters
-        ----------
-        descriptors : for the new process, that of the status first.
-
-        Raises
-        ------
-        OSError : there is none.
-        """
+        """Let the starter fork, with the descriptor of the status first; return the number."""
         data = marshal.dumps(request)
         # Without an answer nothing was started, so that a second request is no second start.
         answer = self._ask(data, descriptors) or self._ask(data, descriptors)

@@ -96,12 +96,18 @@ def spawn(command: list[str], mask: set[int]) -> int:
     except OSError as error:
         if error.errno != _ENOEXEC:
             raise
+    shell = by_shell(command)
+    return posix.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=_IGNORED)
+
+
+def by_shell(command: list[str], search_path: str | None = None) -> list[str]:
+    """Return the command by which the shell runs a file that the system cannot execute."""
+    path = command[0]
     if "/" not in path:
         import shutil
 
-        path = shutil.which(path) or path
-    shell = ["/bin/sh", path, *command[1:]]
-    return posix.posix_spawn(shell[0], shell, environment, setsigmask=mask, setsigdef=_IGNORED)
+        path = shutil.which(path, path=search_path) or path
+    return ["/bin/sh", path, *command[1:]]
 
 
 def tell(report: int, line: str) -> None:

@@ -11,9 +11,9 @@ between them ends, the agent, a subreaper, becomes its parent. The agent waits f
 child, and the kernel kills it if the agent dies. The end of this process has no effect on it.
 
 A request is its length (8 bytes), with file descriptors, and in the format of `marshal` what to
-start: the arguments of `ProcessLauncher.start` by name. The answer is the number of the new process
-(8 bytes, signed), or the negative number of the error of the system for which there is none. A
-child that cannot send its number ends before it has done anything.
+start: the arguments of `ProcessLauncher.start` and the bounds by name. The answer is the number of
+the new process (8 bytes, signed), or the negative number of the error of the system for which there
+is none. A child that cannot send its number ends before it has done anything.
 
 The first file descriptor is the status. It is closed when the command is executed; otherwise the
 reason of the failure is written to it, after "node: " or "job: " for whose reason it is, and the
@@ -226,19 +226,15 @@ def become_program(command: list[str], environment: dict[str, str]) -> NoReturn:
     except OSError as error:
         if error.errno != errno.ENOEXEC:
             raise
-    path: str | None = command[0]
-    if "/" not in command[0]:
-        import shutil
-
-        path = shutil.which(command[0], path=environment.get("PATH", os.defpath))
-    os.execve("/bin/sh", ["/bin/sh", path or command[0], *command[1:]], environment)
+    shell = rank.by_shell(command, environment.get("PATH", os.defpath))
+    os.execve(shell[0], shell, environment)
 
 
 def prepare(status: int, request: dict[str, Any]) -> None:
     """Open the output of a request and enter its directory."""
     environment, cwd = request["environment"], request["cwd"]
     mode = 0o644
-    if request["umask"] >= 0:
+    if request["umask"] is not None:
         os.umask(request["umask"])
         mode = 0o666
     own = environment.get(job_bounds.VARIABLE, "").splitlines()

@@ -103,8 +103,7 @@ class JobEnds:
             if status.group >= job.next_group or (is_ahead and status.alive):
                 lacks = "the last resize" if is_ahead else "this group"
                 why = f"the journal does not have {lacks}: a part of the journal was lost"
-                lost = m.GroupStatus(job=job.id, group=status.group, alive=False, signal=9, why=why)
-                self._on_failed_group(job, lost)
+                self._on_failed_group(job, _lost(job, status.group, why))
                 return
 
     def _is_apart(self, job: Job) -> bool:
@@ -122,8 +121,7 @@ class JobEnds:
         late = self._remap.transactions.overdue_group(job, limit_s)
         if late is not None:
             why = f"the groups of the job were not together within {limit_s:g} s"
-            lost = m.GroupStatus(job=job.id, group=late, alive=False, signal=9, why=why)
-            self._on_failed_group(job, lost)
+            self._on_failed_group(job, _lost(job, late, why))
 
     def _may_restart(self, job: Job) -> bool:
         """Whether a resized job was on a lost node whose restart points are not known yet."""
@@ -167,15 +165,10 @@ class JobEnds:
                 if self._ask_end(job, group):
                     return None
                 why = f"its agent on {node} does not say how"
-        return m.GroupStatus(job=job.id, group=group, alive=False, signal=9, why=why)
+        return _lost(job, group, why)
 
     def _ask_end(self, job: Job, group: int) -> bool:
-        """Ask the agent how a group ended if the journal has lost its end.
-
-        Returns
-        -------
-        whether there is still time for the answer.
-        """
+        """Ask the agent how a group ended; return whether there is still time for the answer."""
         asked = self._kept[job.id].asked.setdefault(group, time.monotonic())
         self._startup.ask_end(job, group)
         return time.monotonic() - asked < ANSWER_S
@@ -218,7 +211,7 @@ class JobEnds:
         if self._kept[job.id].culprit is None:
             self._kept[job.id].culprit = status
             log.warning("group failed job=%d group=%d: %s", job.id, status.group, how)
-        self._startup.kill_all(job, f"group {status.group} ended: {how}")
+        self._startup.kill_all(job.id, f"group {status.group} ended: {how}")
 
     def _on_end_without_joining(
         self, job: Job, gone: dict[int, m.GroupStatus], own: dict[int, m.GroupStatus]
@@ -250,7 +243,7 @@ class JobEnds:
             self._kept[job.id].culprit = m.GroupStatus(
                 job=job.id, group=remaining[0], alive=False, exit_code=1, why=why
             )
-            self._startup.kill_all(job, why)
+            self._startup.kill_all(job.id, why)
 
     def _ending_s(self, job: Job) -> float:
         """Seconds since the first group of a job that ends well has ended."""
@@ -310,12 +303,7 @@ class JobEnds:
         ]
 
     def _has_begun(self, job: Job, groups: Sequence[int]) -> bool:
-        """Whether a program of a job has begun, or may have, since the job was queued last.
-
-        Parameters
-        ----------
-        groups : those that count. Groups that wait for another one have computed nothing.
-        """
+        """Whether a program of some groups has begun, or may have, since the job was queued."""
         started = self._reports.started.get(job.id, set()).intersection(groups)
         return job.restarts > 0 or not all(
             self._startup.never_began(job, group) for group in started
@@ -331,15 +319,14 @@ class JobEnds:
         return f"{code}, {why}" if why else code
 
     def _obstacle_to_restart(self, job: Job, groups: Sequence[m.GroupStatus]) -> str:
-        """Say why a job with a restart point cannot restart from it; empty if it can.
-
-        Parameters
-        ----------
-        groups : the groups that have its data.
-        """
+        """Say why a job cannot restart, of which these groups have the data; empty if it can."""
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group.group)}
         lost = sorted(nodes - set(self._reports.nodes_with_folder(job.id)))
         return f"its data on {', '.join(lost)} is lost" if lost else ""
+
+
+def _lost(job: Job, group: int, why: str) -> m.GroupStatus:
+    return m.GroupStatus(job.id, group, alive=False, signal=signal.SIGKILL, why=why)
 
 
 def _too_early(status: m.GroupStatus) -> m.GroupStatus:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 
 from msgspec.structs import replace
 
@@ -46,6 +46,7 @@ FIRST_GROUP = 1
 GRACE_S = 2.0
 #: Characters of an error of a program that are kept.
 MOST_CHARACTERS = 500
+NOT_ITS_GROUP = "the job does not have this group any more"
 #: Why a job ends whose program may need time for its last output.
 _PATIENT = (JobState.CANCELLED, JobState.TIMEOUT)
 
@@ -89,15 +90,12 @@ class JobStartup:
 
     def host_of(self, job: Job) -> str:
         """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
-        if not job.groups:
-            return ""
-        node = self.node_of(job, min(job.groups))
-        return self._name_of_host(node) if node in self._reports.agents else ""
+        return self._name_of_host(self.node_of(job, min(job.groups))) if job.groups else ""
 
     def _name_of_host(self, node: str) -> str:
-        """Name the host of a node as it does itself, as far as its agent has said so."""
+        """Name the host of a node as it does itself; "": its agent has not reported."""
         agent = self._reports.agents.get(node)
-        return node if agent is None else agent.hello.host or socket.gethostname()
+        return "" if agent is None else agent.hello.host or socket.gethostname()
 
     def is_script(self, job: Job) -> bool:
         """Whether the program of a job is a script, which runs once."""
@@ -117,11 +115,10 @@ class JobStartup:
 
         A group on several hosts is alive as long as processes of it are alive on any of them.
         """
-        first, *others = self.nodes_of(job, group)
-        status = self._reports.status(first, job.id, group)
+        first, *others = self._statuses(job, group).values()
+        status = first
         if others and (status is None or not status.alive):
-            parts = [self._reports.status(node, job.id, group) for node in others]
-            reported = [part for part in parts if part is not None]
+            reported = [part for part in others if part is not None]
             status = next((part for part in reported if part.alive), status)
             if status is not None and not status.alive:
                 status = _joint_end([status, *reported])
@@ -130,18 +127,20 @@ class JobStartup:
             return replace(status, why="; ".join(filter(None, (fault, status.why))))
         return status
 
+    def _statuses(self, job: Job, group: int) -> dict[str, m.GroupStatus | None]:
+        """Status of a group by node, as far as it is reported; that of its mpiexec first."""
+        nodes = self.nodes_of(job, group)
+        return {node: self._reports.status(node, job.id, group) for node in nodes}
+
     def never_began(self, job: Job, group: int) -> bool:
         """Whether all agents of a group say that none of its programs has begun."""
-        nodes = self.nodes_of(job, group)
-        parts = [self._reports.status(node, job.id, group) for node in nodes]
-        ended = (part is None or not (part.alive or part.began) for part in parts)
-        return any(parts) and all(node in self._reports.agents for node in nodes) and all(ended)
+        parts = self._statuses(job, group)
+        ended = (part is None or not (part.alive or part.began) for part in parts.values())
+        return any(parts.values()) and parts.keys() <= self._reports.agents.keys() and all(ended)
 
     def node_at_fault(self, job: Job, group: int) -> str:
         """Return the node that could not start a group; empty if no agent reports its end."""
-        parts = {
-            node: self._reports.status(node, job.id, group) for node in self.nodes_of(job, group)
-        }
+        parts = self._statuses(job, group)
         ended = {node: s for node, s in parts.items() if s is not None and not s.alive}
         return next((n for n, s in ended.items() if _could_not_start(s)), next(iter(ended), ""))
 
@@ -177,10 +176,7 @@ class JobStartup:
         grace_s = 0.0  # what a running job does not need has no data, and mpiexec is to be silent
         if job.state is JobState.COMPLETING:
             grace_s = self._kill_wait_s if job.cause in _PATIENT else GRACE_S
-        for node, status in statuses:
-            if status.alive and status.group not in groups:
-                why = job.why or "the job does not have this group any more"
-                self.kill(node, job.id, status.group, why, grace_s)
+        self.kill_all(job.id, job.why or NOT_ITS_GROUP, grace_s, but=groups)
         self._signal(job, statuses)
         self._sweep(job.id, before, statuses)
         if job.state is not JobState.RUNNING:
@@ -216,18 +212,13 @@ class JobStartup:
                     number=sent.number,
                     to_script=sent.to_script,
                 )
-                key = f"{node} {sent.serial}"  # a signal may follow another one at once
-                if not self._sent.is_under_way(key, job.id, status.group, m.SignalGroup):
-                    self._sent.note(key, job.id, status.group, m.SignalGroup)
-                    self._monitor.send_to(node, order)
+                self._command(node, job.id, status.group, order, sent.serial)
 
     def _arrange_hosts(self, job: Job, group: int) -> None:
         """Start the processes of a group on its further hosts, and end all if some are missing."""
-        first, *others = self.nodes_of(job, group)
-        status = self._reports.status(first, job.id, group)
+        (first, status), *others = self._statuses(job, group).items()
         is_lost = status is None and not self._core.machine.nodes[first].up
-        for number, node in enumerate(others):
-            part = self._reports.status(node, job.id, group)
+        for number, (node, part) in enumerate(others):
             if status is not None and status.alive:
                 if part is None and status.proxies:
                     self._start_proxy(job, group, node, status.proxies[number])
@@ -241,21 +232,31 @@ class JobStartup:
                     self.kill(node, job.id, group, f"its processes on {first} have ended")
 
     def _start_proxy(self, job: Job, group: int, node: str, command: list[str]) -> None:
-        launch = self._launches[job.id].submission
-        ranks = self.placements.ranks(job, group)
-        cpus = self.placements.cpus(job, group)
-        order = m.StartProxy(
+        bounds = self._bounds(job.id, self._launches[job.id].submission, "")
+        order = m.StartGroup(
             job=job.id,
             group=group,
-            size=sum(rank[0][0] == node for rank in ranks),
-            command=command,
-            cwd=launch.cwd,
-            cpus=cpus.get(node, {}),
-            own_folders=[str(self._directory.path)],
-            umask=launch.umask,
-            limits=launch.limits,
+            size=sum(rank[0][0] == node for rank in self.placements.ranks(job, group)),
+            argv=command,
+            bounds=replace(bounds, output="", error=""),
+            cpus=self.placements.cpus(job, group).get(node, {}),
+            is_proxy=True,
         )
         self._command(node, job.id, group, order)
+
+    def _bounds(
+        self, job: int, submission: m.Submission, host: str, *, truncate: bool = False
+    ) -> m.JobBounds:
+        """Where processes of a job run and write; `host` is that of its first mpiexec."""
+        return m.JobBounds(
+            cwd=submission.cwd,
+            output=output_path(submission.output, job, submission, host),
+            error=output_path(submission.error, job, submission, host),
+            truncate=truncate,
+            own_folders=[str(self._directory.path)],
+            umask=submission.umask,
+            limits=submission.limits,
+        )
 
     def _nodes_of_earlier_life(self, job: Job) -> set[str]:
         """Nodes with groups from before the job was last redirected or requeued.
@@ -281,10 +282,7 @@ class JobStartup:
         ended : the job, whose hook runs before; None: it is not known any more.
         """
         statuses = self._reports.statuses(job)
-        for node, status in statuses:
-            if status.alive:
-                why = why or "the job does not have this group any more"
-                self.kill(node, job, status.group, why, grace_s=0)
+        self.kill_all(job, why or NOT_ITS_GROUP, grace_s=0)
         is_over = bool(statuses) and not any(status.alive for _, status in statuses)
         first = min(statuses, key=lambda part: part[1].group)[0] if is_over else ""
         if ended is not None and is_over and not self._run_hook(*ended, first):
@@ -294,12 +292,7 @@ class JobStartup:
         self._sweep(job, nodes, statuses)
 
     def _run_hook(self, job: Job, submission: KeptSubmission, node: str) -> bool:
-        """Let an agent run the command that is to run at the end of a job, if there is one.
-
-        Returns
-        -------
-        whether there is none, or the agent was told to.
-        """
+        """Let an agent run the hook of a job, if it has one; return whether it is sent by now."""
         if not submission.hook_end or self._sent.has(node, job.id, -1, m.RunHook):
             return True
         if not self._may_send(node, job.id, -1, m.RunHook, submission):
@@ -311,18 +304,11 @@ class JobStartup:
             "RESHAPE_EXIT_CODE": str(job.exit_code),
             "RESHAPE_EXIT_SIGNAL": str(job.signal),
         }
-        agent = self._reports.agents.get(node)
-        host = "" if agent is None else agent.hello.host or socket.gethostname()
         order = m.RunHook(
             job=job.id,
             command=submission.hook_end,
-            cwd=submission.cwd,
             environment=self._environment(job.id, submission) | variables,
-            output=output_path(submission.output, job.id, submission, host),
-            error=output_path(submission.error, job.id, submission, host),
-            own_folders=[str(self._directory.path)],
-            umask=submission.umask,
-            limits=submission.limits,
+            bounds=self._bounds(job.id, submission, self._name_of_host(node)),
         )
         self._command(node, job.id, -1, order)
         return True
@@ -333,15 +319,9 @@ class JobStartup:
                 self._command(node, job, -1, m.SweepJob(job=job))
 
     def _sweep_left_hosts(self, job: Job, statuses: list[tuple[str, m.GroupStatus]]) -> bool:
-        """Remove the shared memory of a running job on hosts that no group of it is on.
-
-        Groups that left normally have removed their segments; groups that were killed have not.
+        """Remove what killed groups of a running job left on other hosts; whether there was none.
 
         Nothing is removed while it is not known on which hosts the groups are.
-
-        Returns
-        -------
-        whether there was none.
         """
         if not self.placements.has_hosts:
             return True
@@ -376,13 +356,6 @@ class JobStartup:
         """
         self._command(node, job, group, m.KillGroup(job=job, group=group, grace_s=grace_s, why=why))
 
-    def kill_group(self, job: Job, group: int, why: str) -> None:
-        """Let the agents end a group of a job at once."""
-        for node in self.nodes_of(job, group):
-            status = self._reports.status(node, job.id, group)
-            if status is not None and status.alive:
-                self.kill(node, job.id, group, why, grace_s=0)
-
     def end_soon(self) -> None:
         """End cancelled jobs like groups that are not needed any more: the service stops."""
         self._kill_wait_s = min(self._kill_wait_s, GRACE_S)
@@ -391,11 +364,13 @@ class JobStartup:
         """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
         self._sent.note(self.node_of(job, group), job.id, group, m.KillGroup)
 
-    def kill_all(self, job: Job, why: str, grace_s: float = GRACE_S) -> None:
-        """Let the agents end every group of a job."""
-        for node, status in self._reports.statuses(job.id):
-            if status.alive:
-                self.kill(node, job.id, status.group, why, grace_s)
+    def kill_all(
+        self, job: int, why: str, grace_s: float = GRACE_S, *, but: Container[int] = ()
+    ) -> None:
+        """Let the agents end every group of a job but some."""
+        for node, status in self._reports.statuses(job):
+            if status.alive and status.group not in but:
+                self.kill(node, job, status.group, why, grace_s)
 
     def environment(self, job: int) -> dict[str, str]:
         """Return the environment a job was submitted with."""
@@ -419,38 +394,29 @@ class JobStartup:
         if not self._may_send(node, job.id, group, m.StartGroup, small):
             return
         submission = self._whole(job.id, small)
-        host = self.host_of(job)
+        is_first = group == FIRST_GROUP and submission.open_mode == "truncate"
         on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
         order = m.StartGroup(
             job=job.id,
             group=group,
             size=self.placements.size(job, group),
             argv=submission.argv,
-            cwd=submission.cwd,
+            bounds=self._bounds(job.id, submission, self.host_of(job), truncate=is_first),
             environment=self._variables(job, group, role, submission),
-            output=output_path(submission.output, job.id, submission, host),
-            error=output_path(submission.error, job.id, submission, host),
             hosts=on_hosts if len(on_hosts) > 1 else [],
             rank_hosts=self.placements.rank_hosts(job, group) if spans else [],
             address=self._reports.agents[hosts[0]].hello.address if spans else "",
-            truncate=group == FIRST_GROUP and submission.open_mode == "truncate",
             cpus=self.placements.cpus(job, group).get(hosts[0], {}),
-            own_folders=[str(self._directory.path)],
             script=submission.script,
             text=submission.text,
             wrapper=submission.wrapper,
-            umask=submission.umask,
-            limits=submission.limits,
         )
         self._command(node, job.id, group, order)
 
     def _may_send(
         self, node: str, job: int, group: int, kind: type[m.Message], submission: KeptSubmission
     ) -> bool:
-        """Whether a command with the parts of a submission is sent now, and not later.
-
-        It is not if it is under way, or if many large ones are.
-        """
+        """Whether a command is neither under way, nor held back because many large ones are."""
         if self._sent.is_under_way(node, job, group, kind):
             return False
         return self._sent.take(node, job, group, kind, self._parts.size(submission))
@@ -471,7 +437,7 @@ class JobStartup:
         by_host = self.placements.processors_by_host(job, group)
         counts: dict[str, int] = {}
         for node, count in by_host.items():
-            name = self._name_of_host(node)
+            name = self._name_of_host(node) or node
             counts[name] = counts.get(name, 0) + count
         world = {
             "RESHAPE_SERVER": "" if self.placements.has_hosts else self._directory.endpoint,
@@ -501,10 +467,14 @@ class JobStartup:
         threads = {"OMP_NUM_THREADS": str(submission.per_process)}
         return DEFAULTS | threads | submission.environment | world
 
-    def _command(self, node: str, job: int, group: int, message: m.Message) -> None:
-        # At most one command of a kind is under way to a group; a kill may follow a start at once.
-        if not self._sent.is_under_way(node, job, group, type(message)):
-            self._sent.note(node, job, group, type(message))
+    def _command(
+        self, node: str, job: int, group: int, message: m.Message, serial: int = 0
+    ) -> None:
+        # At most one command of a kind is under way to a group; a kill may follow a start at once,
+        # and so may a signal another one.
+        key = f"{node} {serial}" if serial else node
+        if not self._sent.is_under_way(key, job, group, type(message)):
+            self._sent.note(key, job, group, type(message))
             self._monitor.send_to(node, message)
 
     def ask_end(self, job: Job, group: int) -> None:

@@ -328,9 +328,10 @@ class RemapScheduler:
         now = time.monotonic()
         transaction.died = transaction.died or now
         statuses = {group: self.startup.status(job, group) for group in job.resize.joining}
-        living = [group for group, each in statuses.items() if each is not None and each.alive]
-        for group in living:
-            self.startup.kill_group(job, group, f"group {status.group} has ended")
+        living = {group for group, each in statuses.items() if each is not None and each.alive}
+        if living:
+            others = job.groups.keys() - living
+            self.startup.kill_all(job.id, f"group {status.group} has ended", 0, but=others)
         if transaction.cancelled is None and transaction.port:
             if now - transaction.died > REPORT_S and not living:
                 self._cancel(job, transaction, now)
@@ -339,7 +340,7 @@ class RemapScheduler:
             return []
         if transaction.port or self.monitor.reports.has_restart_point(job.id):
             # The job hangs: within the join (then it restarts), or after a commit (then it fails).
-            self.startup.kill_all(job, f"{why} within the join", grace_s=0)
+            self.startup.kill_all(job.id, f"{why} within the join", grace_s=0)
             return []
         # The application has its instruction to join and has not begun; it will get another one.
         return self._fail(job, transaction, why)

@@ -179,8 +179,14 @@ def test_many_refused_messages_write_few_lines(driver):
         ({"argv": ["echo", "a\0b"]}, "null"),
         ({"environment": {"A": "a\0b"}}, "null"),
         ({"environment": {"A=B": "c"}}, "illegal environment variable name"),
-        ({"cwd": "/no/such/folder"}, "cannot start in /no/such/folder: No such file or directory"),
-        ({"output": "/no/such/folder/out"}, "cannot write the output /no/such/folder/out"),
+        (
+            {"bounds": m.JobBounds("/no/such/folder")},
+            "cannot start in /no/such/folder: No such file or directory",
+        ),
+        (
+            {"bounds": m.JobBounds("", "/no/such/folder/out")},
+            "cannot write the output /no/such/folder/out",
+        ),
         ({"size": 10**6}, "MPI needs 8000000 MiB to start 1 000 000 processes"),
         ({"argv": ["/no/such/program"]}, "cannot start /no/such/program: No such file or dir"),
         ({"argv": ["/etc/passwd"]}, "cannot start /etc/passwd: Permission denied"),

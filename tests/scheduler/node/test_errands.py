@@ -25,7 +25,8 @@ def test_a_hook_is_ended_with_all_that_it_has_started(
     errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", files, hook_s=0.0)
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
-    order = m.RunHook(job=3, command=command, cwd=str(tmp_path), environment=environment, output="")
+    bounds = m.JobBounds(str(tmp_path))
+    order = m.RunHook(job=3, command=command, environment=environment, bounds=bounds)
     file = tmp_path / "pid"
     errands.start_hook(order)
     errands.start_hook(order)

@@ -9,7 +9,12 @@ from scheduler.protocol import messages as m
 def order(job: int, group: int = 1, role: str = "first", token: str = "token") -> m.StartGroup:
     environment = {"RESHAPE_ROLE": role, "RESHAPE_TOKEN": token}
     return m.StartGroup(
-        job=job, group=group, size=1, argv=["true"], cwd="/", environment=environment, output=""
+        job=job,
+        group=group,
+        size=1,
+        argv=["true"],
+        bounds=m.JobBounds("/"),
+        environment=environment,
     )
 
 

@@ -94,7 +94,7 @@ def test_an_array_is_one_job_until_its_tasks_start(desk: Desk, tmp_path: Path) -
     del starts[12]
     for job, start in starts.items():
         index = 5 + 10 * (job - 2)
-        assert start.output == f"1-{index}.out"
+        assert start.bounds.output == f"1-{index}.out"
         variables = {k: v for k, v in start.environment.items() if k.startswith("RESHAPE_ARRAY_")}
         assert variables == {
             **{"RESHAPE_ARRAY_JOB_ID": "1", "RESHAPE_ARRAY_TASK_ID": str(index)},
@@ -316,7 +316,7 @@ def test_a_task_gets_a_request_of_its_own_before_it_has_come(running: Desk, tmp_
     desk.hello(ended)
     start = started(desk)[53]
     assert start.environment["RESHAPE_ARRAY_TASK_ID"] == "51"
-    assert start.output == "reshape-1_51.out"
+    assert start.bounds.output == "reshape-1_51.out"
 
 
 @pytest.mark.parametrize(

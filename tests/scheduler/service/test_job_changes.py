@@ -365,7 +365,7 @@ def test_the_hook_of_a_job_runs_before_its_remains_are_removed(desk: Desk, folde
             **{"RESHAPE_EXIT_CODE": "3", "RESHAPE_EXIT_SIGNAL": "0"},
         },
     )
-    assert "%" not in hook.output
+    assert "%" not in hook.bounds.output
     desk.hello([end])
     assert hooks(desk) == [], "it is under way"
     again = restarted(desk, folder)

@@ -46,7 +46,7 @@ def test_only_the_first_group_of_a_job_empties_its_output(desk: Desk) -> None:
     )
     desk.ask(b"a", point)
     starts += [order for _, order in desk.sent if isinstance(order, m.StartGroup)]
-    groups = [(start.group, start.truncate) for start in starts]
+    groups = [(start.group, start.bounds.truncate) for start in starts]
     assert groups == [(1, True), (2, False), (3, False)]
 
 

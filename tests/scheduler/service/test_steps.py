@@ -70,7 +70,7 @@ def test_a_step_is_numbered_journalled_and_started_once(desk: Desk, tmp_path: Pa
     names = ("RESHAPE_JOB", "RESHAPE_STEP", "RESHAPE_STEP_JOB", "RESHAPE_PROCESSORS")
     assert [start.environment[name] for name in names] == ["1", "0", "2", "2"]
     assert start.environment["RESHAPE_TOKEN"] == token(desk, 2) != secret
-    assert (start.size, start.output) == (2, "1-0.out")
+    assert (start.size, start.bounds.output) == (2, "1-0.out")
     assert run(desk, job, secret, "a", processors=2) == accepted, "a repetition"
     assert run(desk, job, secret, "b", processors=2) == m.Submitted(job=3, label="1.1")
     assert "2 processors wanted, job 1 has 1 idle of 3 [Step]" in info(desk, 3).reason

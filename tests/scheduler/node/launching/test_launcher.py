@@ -19,7 +19,7 @@ from waiting import wait_until
 
 from scheduler.node.launching.launcher import MpiexecStart, ProcessLauncher, mpiexec_over_hosts
 from scheduler.node.launching.starter import CANNOT_START, start_mpiexec
-from scheduler.protocol.agent_messages import GroupEnd
+from scheduler.protocol.agent_messages import GroupEnd, JobBounds
 
 
 def run(
@@ -31,16 +31,11 @@ def run(
     **environment: str,
 ) -> MpiexecStart:
     """Start a program and wait for its end."""
-    start = launcher.start(
-        argv,
-        {"PATH": os.environ["PATH"], **environment},
-        cwd=str(output.parent),
-        output=str(output),
-        truncate=True,
-        umask=umask,
-        limits=limits,
-        is_program=True,
+    bounds = JobBounds(
+        str(output.parent), str(output), truncate=True, umask=umask, limits=dict(limits)
     )
+    environment.setdefault("PATH", os.environ["PATH"])
+    start = launcher.start(argv, environment, bounds, is_program=True)
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)
     start.end(status, is_proxy=False)
@@ -186,9 +181,8 @@ def refused(launcher: ProcessLauncher, output: Path, limits: Mapping[str, int]) 
     """Try to start an mpiexec over two hosts; return the end that the service would learn."""
     command = mpiexec_over_hosts(["a", "b"], [0, 1], "127.0.0.1", ["true"])
     environment = {"PATH": os.environ["PATH"]}
-    start = launcher.start(
-        command, environment, output=str(output), cwd=str(output.parent), limits=limits, spans=True
-    )
+    bounds = JobBounds(str(output.parent), str(output), limits=dict(limits))
+    start = launcher.start(command, environment, bounds, spans=True)
     _, status = os.waitpid(start.pid, 0)
     wait_until(lambda: not start.is_pending)
     end = start.end(status, is_proxy=False)
