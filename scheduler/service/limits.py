@@ -31,10 +31,9 @@ from typing import TypeAlias
 
 import msgspec
 
-from reshape.errors import ProtocolError
+from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
-from scheduler.protocol.messages import decode
 from scheduler.service.permissions import Sender
 
 log = logging.getLogger(__name__)
@@ -177,27 +176,23 @@ class RoomForJournal:
         """Whether it is time to try to write the journal again."""
         return time.monotonic() >= self._retry_at
 
-    def is_question(self, frames: list[bytes]) -> bool:
-        """Whether a message changes nothing, so that it can be answered meanwhile."""
-        try:
-            return decode(frames).kind == "question"
-        except ProtocolError:
-            return False
+    def hold(self, received: Received, message: m.Message) -> None:
+        """Hold a message that is not a question.
 
-    def hold(self, peer: bytes, frames: list[bytes], sender: Sender) -> m.Message | None:
-        """Hold a message, or return the refusal of a command."""
-        try:
-            message = decode(frames)
-        except ProtocolError as error:
-            return m.Failure(message=str(error))
+        Raises
+        ------
+        ReshapeError : it is a command, which is refused.
+        """
+        peer, _, sender = received
         if message.kind != "report":
-            text = f"{self.reason}; the service waits until there is room: make room and try again"
-            return m.Failure(id=message.id, message=text)
+            raise ReshapeError(
+                f"{self.reason}; the service waits until there is room: make room and try again"
+            )
         is_hello = isinstance(message, m.AgentHello) and "agent" in sender.roles
         common = type(message).__name__.encode()
         if not message.supersedes:
             common = encode(msgspec.structs.replace(message, id=0))[1]
-        held, received = self._hellos if is_hello else self._held, (peer, frames, sender)
+        held = self._hellos if is_hello else self._held
         before = held.pop((peer, common), None)
         more = _bytes(received) - (0 if before is None else _bytes(before))
         if self._bytes + more <= LIMIT_BYTES:
@@ -205,7 +200,6 @@ class RoomForJournal:
             self._bytes += more
         elif before is not None:
             self._bytes -= _bytes(before)
-        return None
 
     @property
     def holds(self) -> bool:

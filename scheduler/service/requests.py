@@ -26,6 +26,7 @@ from scheduler.service.components.node_states import partition_infos
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import Reads, Waits
+from scheduler.service.limits import RoomForJournal
 from scheduler.service.permissions import (
     Sender,
     check_role,
@@ -67,7 +68,7 @@ class RequestHandler:
     Attributes
     ----------
     started_at : on the clock of the service, Unix seconds.
-    halted : why the journal cannot be written, so that nothing is decided; empty if it can.
+    room : whether the journal can be written; if it cannot, only questions are answered.
     stop_request : the peer that asked the service to stop, and the number of its request.
     reads : long answers under way.
     """
@@ -91,7 +92,7 @@ class RequestHandler:
         self._relay, self._ask_reader, self._ask_forecaster = relay, ask_reader, ask_forecaster
         self.reads = Reads(self._answer_question)
         self.started_at = components.clock()
-        self.halted = ""
+        self.room = RoomForJournal()
         self.stop_request: tuple[bytes, int] | None = None
         self._of_jobs, self._of_others = self._handlers_of_jobs(), self._handlers_of_others()
 
@@ -110,13 +111,16 @@ class RequestHandler:
         ----------
         sender : the identity of the peer, as its connection proves it.
         """
-        request, send = 0, self._send
+        request, send = 0, self._answer_question if self.room.reason else self._send
         answer: m.Message | None
         try:
             message = decode(frames)
             request = message.id
             if message.kind == "question":
                 send = self._answer_question
+            elif self.room.reason:
+                self.room.hold((peer, frames, sender), message)
+                return
             answer = self._answer(peer, message, sender)
             log_change(message, sender, answer)
         except PermissionDenied as error:
@@ -155,13 +159,7 @@ class RequestHandler:
 
     def _answer_later(self, peer: bytes, request: int, make: Callable[[], m.Message]) -> None:
         """Answer after the core has decided on the events of this turn."""
-
-        def answer() -> None:
-            message = make()
-            message.id = request
-            self._send(peer, message)
-
-        self._driver.after_decision.append(answer)
+        self._driver.after_decision.append(lambda: self._answer_now(peer, request, make()))
 
     def _answer(self, peer: bytes, message: m.Message, sender: Sender) -> m.Message | None:
         check_role(sender, message)
@@ -412,13 +410,15 @@ class RequestHandler:
         """Begin a table of jobs: the reader adds the ended jobs to those that have not ended."""
         # Jobs whose end could not be written are listed with those that have not ended.
         jobs = self._applications.live(steps=message.steps) if message.live else []
-        if message.live and self.halted:
+        if message.live and self.room.reason:
             jobs = [*self._core.jobs.values()]
         rows: dict[int, msgspec.Raw] = {}
 
         def steps() -> Iterator[None]:
             for job in jobs:
-                if job.state not in FINAL or self.halted:  # it may have ended since the question
+                if (
+                    job.state not in FINAL or self.room.reason
+                ):  # it may have ended since the question
                     rows[job.id] = msgspec.Raw(_encode(self._applications.info(job)))
                 yield
             question = ListQuestion(message, self._components.clock.wall(), rows)
@@ -471,7 +471,7 @@ class RequestHandler:
             shared={} if config.platform is None else dict(config.platform.shared_per_node),
             unreadable=list(self._journal.unreadable),
             refused=dict(self._refused),
-            halted=self.halted,
+            halted=self.room.reason,
             partitions=partition_infos(config, self._core),
         )
 

@@ -18,7 +18,6 @@ import os
 import signal
 import time
 from collections import Counter
-from collections.abc import Callable
 from types import FrameType
 from typing import TypeAlias
 
@@ -38,8 +37,7 @@ from scheduler.service.assembly import assemble
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.limits import Received, RoomForJournal, raise_limit
-from scheduler.service.permissions import Sender
+from scheduler.service.limits import Received, raise_limit
 from scheduler.service.requests import RequestHandler
 
 log = logging.getLogger(__name__)
@@ -131,7 +129,6 @@ class Service:
         self.directory, self.config = directory, config
         self._outbox: _Outbox = []  # leaves after the journal of the turn is written
         self._answers: _Outbox = []  # to questions; leaves also if the journal cannot be written
-        self._room = RoomForJournal()
         self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
@@ -147,6 +144,7 @@ class Service:
             self.reader.ask,
             self.forecaster.ask,
         )
+        self._room = self.requests.room
         self.driver.cancel_as_requested()
         self.driver.register_nodes([node.name for node in config.nodes])
         self.is_serving = self._stop = self._interrupted = False
@@ -230,7 +228,7 @@ class Service:
 
     def _turn(self) -> None:
         """Read messages, decide, write the journal, send."""
-        heard_all = self._read_messages(self._next_message, self.requests.handle)
+        heard_all = self._read_messages()
         now = time.monotonic()
         if now - self._ticked > TICK_S:
             self._ticked = now
@@ -246,8 +244,7 @@ class Service:
 
         Answers to questions leave at once; all else of the turn that was not written is kept back.
         """
-        self.requests.halted = self._room.reason
-        self._read_messages(self._connections.receive, self._hold)
+        self._read_messages()
         self.requests.reads.advance()
         for reader in (self.reader, self.forecaster):
             reader.on_tick()
@@ -257,35 +254,23 @@ class Service:
             self._stop = True
         if self._room.retry_is_due():
             self._commit()
-        self.requests.halted = self._room.reason
 
     def _next_message(self) -> Received | None:
         """Return the next message to handle: first those that were held."""
-        return self._room.take() if self._room.holds else self._connections.receive()
+        takes = self._room.holds and not self._room.reason
+        return self._room.take() if takes else self._connections.receive()
 
-    def _hold(self, identity: bytes, frames: list[bytes], sender: Sender) -> None:
-        if self._room.is_question(frames):
-            self.requests.handle(identity, frames, sender)
-            return
-        answer = self._room.hold(identity, frames, sender)
-        if answer is not None:
-            self._send_now(identity, encode(answer))
-
-    def _read_messages(
-        self,
-        receive: Callable[[], Received | None],
-        handle: Callable[[bytes, list[bytes], Sender], None],
-    ) -> bool:
+    def _read_messages(self) -> bool:
         """Handle the next messages of a turn; return whether these were all."""
         left = TURN_BYTES
         for _ in range(TURN_MESSAGES):
-            received = receive() if left > 0 else None
+            received = self._next_message() if left > 0 else None
             if received is None:
                 return left > 0
             peer, frames, sender = received
             left -= sum(map(len, frames))
             if not (peer.startswith(IDENTITY) and self._is_of_reader(peer, frames)):
-                handle(peer, frames, sender)
+                self.requests.handle(peer, frames, sender)
         return False
 
     def _is_of_reader(self, peer: bytes, frames: list[bytes]) -> bool:

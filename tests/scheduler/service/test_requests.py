@@ -34,6 +34,19 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     desk.components.journal.close()
 
 
+def test_without_room_questions_are_answered_commands_refused_and_reports_held(desk: Desk) -> None:
+    desk.handler.room.note_failure("the disk is full")
+    (refused,) = desk.ask(b"x", numbered(m.Submit(submission=JOB), 7))
+    assert isinstance(refused, m.Failure)
+    assert (refused.id, refused.message.partition(";")[0]) == (7, "the disk is full")
+    (info,) = desk.ask(b"x", m.ServerInfo())
+    assert isinstance(info, m.Info)
+    assert info.halted == "the disk is full"
+    assert not desk.handler.room.holds
+    assert desk.hello() == []
+    assert desk.handler.room.holds
+
+
 def test_only_the_first_group_of_a_job_empties_its_output(desk: Desk) -> None:
     desk.hello()
     job = msgspec.structs.replace(JOB, max_processors=4, open_mode="truncate")

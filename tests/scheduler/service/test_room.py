@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.journal.journal import Journal
 from scheduler.journal.opening import JournalFullError
@@ -86,20 +87,21 @@ def test_commands_are_refused_and_reports_are_held() -> None:
     room.note_failure("the disk is full")
     assert room.reason
     assert not room.retry_is_due()
-    refused = room.hold(b"a", encode(m.Submit(submission=JOB, id=7)), OWNER)
-    assert isinstance(refused, m.Failure)
-    assert refused.id == 7
-    assert refused.message.startswith("the disk is full; the service waits until there is room")
-    facts = encode(m.Facts(job=1, token="t", facts={}))
-    assert room.hold(b"job", facts, OWNER) is None
+    with pytest.raises(ReshapeError, match="the disk is full; the service waits until there is"):
+        hold(room, b"a", m.Submit(submission=JOB, id=7))
+    facts = m.Facts(job=1, token="t", facts={})
+    hold(room, b"job", facts)
     for pid in (1, 2):
         hello = m.AgentHello(node="n", pid=pid, secret="", groups=[], restart_points=[])
-        assert room.hold(b"agent", encode(hello), OWNER) is None
-    assert isinstance(room.hold(b"b", [b"reshape/0", b""], OWNER), m.Failure)
+        hold(room, b"agent", hello)
     room.note_success()
     assert not room.reason
-    assert held_by(room) == [(b"agent", encode(hello), OWNER), (b"job", facts, OWNER)]
+    assert held_by(room) == [(b"agent", encode(hello), OWNER), (b"job", encode(facts), OWNER)]
     assert not room.holds
+
+
+def hold(room: RoomForJournal, peer: bytes, message: m.Message) -> None:
+    room.hold((peer, encode(message), OWNER), message)
 
 
 def held_by(room: RoomForJournal) -> list[Received]:
@@ -128,7 +130,7 @@ def test_only_the_latest_sending_of_a_message_is_held() -> None:
             ),
             m.GroupReady(id=point + 1, job=2, group=2, token="t", size=1, pid=5),
         ):
-            assert room.hold(str(message.job).encode(), encode(message), OWNER) is None
+            hold(room, str(message.job).encode(), message)
     report, question, ready = (decode(frames) for _, frames, _ in held_by(room))
     assert isinstance(report, m.ResizeReport)
     assert isinstance(question, m.AtResizePoint)
@@ -144,10 +146,10 @@ def test_the_memory_of_held_messages_is_bounded(length: int) -> None:
     facts = m.Facts(job=1, token="t", facts={"text": "x" * length})
     hello = m.AgentHello(node="n", pid=1, secret="", groups=[], restart_points=[])
     for i in range(2 * LIMIT_BYTES // LEAST_BYTES if not length else 20):
-        room.hold(b"job %d" % i, encode(facts), OWNER)
-        room.hold(b"agent %d" % i, encode(hello), OWNER)  # of agents that start again and again
+        hold(room, b"job %d" % i, facts)
+        hold(room, b"agent %d" % i, hello)  # of agents that start again and again
     held = held_by(room)
     assert sum(len(frame) for _, frames, _ in held for frame in frames) < LIMIT_BYTES
     assert 0 < len(held) <= LIMIT_BYTES // LEAST_BYTES
-    assert room.hold(b"job", encode(facts), OWNER) is None
+    hold(room, b"job", facts)
     assert room.holds, "there is room again"
