@@ -18,7 +18,8 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -62,6 +63,7 @@ class AgentStarts:
 
     Parameters
     ----------
+    nodes : the present configuration of each node, by name.
     ssh : the ssh command with its options.
 
     Attributes
@@ -69,20 +71,15 @@ class AgentStarts:
     faults : why the agent of a node could not be started or has ended, by node.
     """
 
-    def __init__(self, directory: ServiceDirectory, nodes: Iterable[NodeConfig], ssh: str) -> None:
-        self._directory, self._ssh = directory, shlex.split(ssh)
-        self._nodes = {node.name: node for node in nodes}
-        self._attempts = {name: _Attempts() for name in self._nodes}
+    def __init__(
+        self, directory: ServiceDirectory, nodes: Mapping[str, NodeConfig], ssh: str
+    ) -> None:
+        self._directory, self._nodes, self._ssh = directory, nodes, shlex.split(ssh)
+        self._attempts: defaultdict[str, _Attempts] = defaultdict(_Attempts)
         self.faults: dict[str, str] = {}
 
-    def put(self, node: NodeConfig) -> None:
-        """Take account of a further node, or of a change of a known one."""
-        self._nodes[node.name] = node
-        self._attempts.setdefault(node.name, _Attempts())
-
     def remove(self, node: str) -> None:
-        """Forget a node."""
-        self._nodes.pop(node, None)
+        """Forget a node that is not configured any more."""
         self._attempts.pop(node, None)
         self.faults.pop(node, None)
 

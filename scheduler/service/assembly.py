@@ -107,9 +107,7 @@ def _assemble(
         go_on_without(journal, core, launches, accept_loss=accept_loss)
     clock = Clock(noted_anchor(journal), core.now)
     journal.note_clock_anchor(clock.anchor)
-    monitor = SystemMonitor(
-        directory, config.nodes, send, config.shares(), journal, config.deadlines, config.ssh
-    )
+    monitor = SystemMonitor(directory, config, send, journal)
     parts = KeptParts(journal, {job: each.submission for job, each in launches.items()})
     kept: KeptJobs = defaultdict(KeptJob)
     startup = JobStartup(

@@ -9,7 +9,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from scheduler.journal.clock import boot_id
 from scheduler.journal.journal import Journal
 from scheduler.protocol import messages as m
 
@@ -29,6 +28,9 @@ class AgentState:
     identity : of the connection on which it came.
     heard_at : a reading of the monitor's listening time.
     served_before : whether the journal had the agent as that of the node when it first reported.
+
+    Attributes
+    ----------
     groups : of the report, by job, then by group.
     restart_points, folders : of the report.
     """
@@ -37,20 +39,13 @@ class AgentState:
     identity: bytes
     heard_at: float
     served_before: bool
-    groups: dict[int, dict[int, m.GroupStatus]]
-    restart_points: set[int]
-    folders: set[int]
 
-    @classmethod
-    def of(
-        cls, hello: m.AgentHello, identity: bytes, heard_at: float, *, served_before: bool
-    ) -> AgentState:
-        """Make it from a report."""
-        groups: dict[int, dict[int, m.GroupStatus]] = {}
-        for status in hello.groups:
-            groups.setdefault(status.job, {})[status.group] = status
-        points, folders = set(hello.restart_points), set(hello.folders)
-        return cls(hello, identity, heard_at, served_before, groups, points, folders)
+    def __post_init__(self) -> None:
+        """Arrange the report for questions about jobs."""
+        self.groups: dict[int, dict[int, m.GroupStatus]] = {}
+        for status in self.hello.groups:
+            self.groups.setdefault(status.job, {})[status.group] = status
+        self.restart_points, self.folders = set(self.hello.restart_points), set(self.hello.folders)
 
 
 class AgentReports:
@@ -194,8 +189,3 @@ class SentCommands:
             for key, sent in self._sent_at.items()
             if (recent := {what: at for what, at in sent.items() if at > since})
         }
-
-
-def agent_name(hello: m.AgentHello) -> str:
-    """Name that identifies an agent among all that its node ever had."""
-    return hello.incarnation or f"{hello.pid} {boot_id()}"

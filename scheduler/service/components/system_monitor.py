@@ -20,18 +20,13 @@ from math import inf
 import reshape
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessFile
-from scheduler.config.partitions import Shares
-from scheduler.config.settings import Deadlines, NodeConfig
+from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.service.components.agent_reports import (
-    AgentReports,
-    AgentState,
-    agent_name,
-)
+from scheduler.service.components.agent_reports import AgentReports, AgentState
 
 log = logging.getLogger(__name__)
 
@@ -54,14 +49,11 @@ class SystemMonitor:
     Parameters
     ----------
     send : queues a message for a peer, named by its socket identity.
-    shares : processors of nodes that belong to other partitions than the first one, by node.
-    journal : keeps the process number of each node's agent across restarts of the service.
-    ssh : command that starts programs on other hosts.
-    deadlines : how long an agent may be silent, and how often it reports.
+    journal : keeps the name of each node's agent across restarts of the service.
 
     Attributes
     ----------
-    shares : see above.
+    shares : processors of nodes that belong to other partitions than the first one, by node.
     nodes : number of processors of each node that is served, in the order of the configuration.
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
     has_hosts : whether a node was ever on another host than the service.
@@ -71,26 +63,20 @@ class SystemMonitor:
     def __init__(
         self,
         directory: ServiceDirectory,
-        nodes: Iterable[NodeConfig],
+        config: ServeConfig,
         send: Callable[[bytes, m.Message], None],
-        shares: Shares,
         journal: Journal,
-        deadlines: Deadlines,
-        ssh: str,
     ) -> None:
-        self._directory = directory
+        self._directory, self._send, self._journal = directory, send, journal
         self._secret = directory.read_secret()
-        self._send = send
-        self.shares = shares
-        self._journal = journal
-        self._node_lost_s, self._heartbeat_s = deadlines.node_lost_s, deadlines.heartbeat_s
-        self._most_silent_s = SILENT_S + 2 * deadlines.heartbeat_s
-        self._nodes = {node.name: node for node in nodes}
+        self.shares, self._deadlines = config.shares(), config.deadlines
+        self._most_silent_s = SILENT_S + 2 * config.deadlines.heartbeat_s
+        self._nodes = {node.name: node for node in config.nodes}
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
         self.reports = AgentReports(journal)
         self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
-        self._starts = AgentStarts(directory, self._nodes.values(), ssh)
+        self._starts = AgentStarts(directory, self._nodes, config.ssh)
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
@@ -131,8 +117,8 @@ class SystemMonitor:
         """
         self._check(identity, hello, is_remote=is_remote)
         events: list[Event] = []
-        known, name = self.reports.agents.get(hello.node), agent_name(hello)
-        before = self._journal.agent_of(hello.node) if known is None else agent_name(known.hello)
+        known, name = self.reports.agents.get(hello.node), hello.incarnation
+        before = self._journal.agent_of(hello.node) if known is None else known.hello.incarnation
         replaced = before not in (None, name)
         if replaced and known is not None:
             self._check_host(known, hello.host)
@@ -154,7 +140,7 @@ class SystemMonitor:
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
         heard_at = self._listened_s
-        self.reports.note(AgentState.of(hello, identity, heard_at, served_before=served_before))
+        self.reports.note(AgentState(hello, identity, heard_at, served_before))
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
             # The next agent reports the restart points, if it comes in time.
@@ -172,7 +158,7 @@ class SystemMonitor:
     def _check_host(self, known: AgentState, host: str) -> None:
         """Refuse an agent while that of another host serves its node."""
         node, there = known.hello.node, known.hello.host
-        if there != host and self._silent_s(known) < self._node_lost_s:
+        if there != host and self._silent_s(known) < self._deadlines.node_lost_s:
             raise ReshapeError(
                 f"node {node} is served by an agent on {there or 'this host'}, and"
                 f" not on {host or 'this host'}: end one, or give each its own node"
@@ -190,7 +176,7 @@ class SystemMonitor:
 
     def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when other agents have reported."""
-        name, before = agent_name(hello), self._held_back.get(hello.node)
+        name, before = hello.incarnation, self._held_back.get(hello.node)
         self._held_back[hello.node] = name, self._listened_s
         if before is not None and before[0] == name:
             return []
@@ -226,7 +212,9 @@ class SystemMonitor:
                 f" the service of {reshape.__version__}: install the same release there"
             )
         return m.AgentSettings(
-            memory=self._directory.name, heartbeat_s=self._heartbeat_s, job_access=access
+            memory=self._directory.name,
+            heartbeat_s=self._deadlines.heartbeat_s,
+            job_access=access,
         )
 
     def _check(self, identity: bytes, hello: m.AgentHello, *, is_remote: bool) -> None:
@@ -269,7 +257,6 @@ class SystemMonitor:
                 self._missing_since[node.name] = self._listened_s
             self._nodes[node.name] = node
             self.nodes[node.name] = node.processors
-            self._starts.put(node)
             self.has_hosts = self.has_hosts or self.is_remote(node.name)
 
     def remove_nodes(self, names: Iterable[str]) -> None:
@@ -372,7 +359,7 @@ class SystemMonitor:
             agent = self.reports.agents.get(node)
             if agent is not None:
                 silent_s, gone = self._silent_s(agent), self._starts.is_gone(node)
-                if heard_all and (silent_s >= self._node_lost_s or gone):
+                if heard_all and (silent_s >= self._deadlines.node_lost_s or gone):
                     log.error(
                         "node lost node=%s pid=%d: its agent is silent for %.0f s",
                         *(node, agent.hello.pid, silent_s),
@@ -380,7 +367,7 @@ class SystemMonitor:
                     # The next agent reports the restart points, if it comes in time.
                     awaits = start_agents and gone
                     events.append(self._lose(node, now, None if awaits else ()))
-            elif self._listened_s - self._missing_since[node] >= self._node_lost_s:
+            elif self._listened_s - self._missing_since[node] >= self._deadlines.node_lost_s:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:

@@ -68,9 +68,8 @@ def test_a_journal_is_written_and_read_without_a_file_left(tmp_path: Path) -> No
 def test_agents_are_neither_lost_nor_started_without_a_file_left(tmp_path: Path) -> None:
     directory = ServiceDirectory(tmp_path)
     directory.create()
-    starts = AgentStarts(
-        directory, [NodeConfig("local", 1), NodeConfig("n2", 1, launcher="ssh")], "ssh"
-    )
+    nodes = {"local": NodeConfig("local", 1), "n2": NodeConfig("n2", 1, launcher="ssh")}
+    starts = AgentStarts(directory, nodes, "ssh")
     assert starts.is_gone("local")
     with spare(0):
         assert not starts.is_gone("local")
