@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from math import inf
 from typing import Any, TypeAlias, TypeVar
 
@@ -130,12 +129,7 @@ class Forecaster:
 
 
 def _check(query: m.RequestForecast) -> None:
-    """Check how far a question looks ahead.
-
-    Raises
-    ------
-    ReshapeError : a number is out of range.
-    """
+    """Check how far a question looks ahead."""
     if query.horizon_s is not None and not query.horizon_s > 0:
         raise ReshapeError(f"the horizon must be above 0 s, got {query.horizon_s:g}")
     if not 0 <= query.futures <= MOST_FUTURES:
@@ -168,12 +162,6 @@ def _nearest_hint(state: RecordedState, spec: JobSpec | None) -> str:
     return f" (the nearest feasible request is {' '.join(words)})"
 
 
-def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
-    decode = msgspec.msgpack.Decoder(ForecastQuestion).decode
-    forecaster = Forecaster(journal)
-    return lambda request, question: forecaster.answer(request, decode(question))
-
-
 #: What the forecaster answers with.
 Answer: TypeAlias = Quote | Waiting | Starts
 
@@ -203,4 +191,4 @@ def by_wall_clock(answer: _Moved, ahead_s: float) -> _Moved:
 
 if __name__ == "__main__":
     os.nice(NICENESS)
-    answer_questions(_answers)
+    answer_questions(ForecastQuestion, lambda journal: Forecaster(journal).answer)

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 import zmq
@@ -130,7 +130,7 @@ READY, ANSWER = b"ready", b"answer"
 
 
 def answer_questions(
-    make: Callable[[JournalReader], Callable[[int, bytes], list[bytes]]],
+    kind: Any, make: Callable[[JournalReader], Callable[[int, Any], list[bytes]]]
 ) -> None:
     """Answer the questions of a service until the standard input is closed.
 
@@ -138,8 +138,9 @@ def answer_questions(
 
     Parameters
     ----------
-    make : makes the function that answers encoded questions from the journal; it takes the number
-        of the request and the question, and returns the frames of a message.
+    kind : type of the questions.
+    make : makes the function that answers questions from the journal; it takes the number of the
+        request and the question, and returns the frames of a message.
     """
     journal, endpoint = sys.argv[1:]
     identity = bytes.fromhex(sys.stdin.readline())
@@ -150,28 +151,17 @@ def answer_questions(
         socket.setsockopt(zmq.IDENTITY, identity)
         socket.connect(endpoint)
         socket.send(READY)
-        _serve(socket, make(reader))
+        answered, decode = make(reader), msgspec.msgpack.Decoder(kind).decode
+        poller = zmq.Poller()
+        poller.register(socket, zmq.POLLIN)
+        poller.register(sys.stdin.fileno(), zmq.POLLIN)
+        while ready := dict(poller.poll()):
+            if socket not in ready:
+                break
+            number, request, question = socket.recv_multipart()
+            socket.send_multipart([ANSWER, number, *answered(int(request), decode(question))])
         socket.close()
 
 
-def _serve(socket: zmq.Socket[bytes], answered: Callable[[int, bytes], list[bytes]]) -> None:
-    poller = zmq.Poller()
-    poller.register(socket, zmq.POLLIN)
-    poller.register(sys.stdin.fileno(), zmq.POLLIN)
-    while True:
-        ready = dict(poller.poll())
-        if socket in ready:
-            number, request, question = socket.recv_multipart()
-            socket.send_multipart([ANSWER, number, *answered(int(request), question)])
-        elif ready:
-            return
-
-
-def _answers(journal: JournalReader) -> Callable[[int, bytes], list[bytes]]:
-    decode = msgspec.msgpack.Decoder(Question).decode
-    answered = partial(answer, journal)
-    return lambda request, question: answered(request, decode(question))
-
-
 if __name__ == "__main__":
-    answer_questions(_answers)
+    answer_questions(Question, lambda journal: partial(answer, journal))
