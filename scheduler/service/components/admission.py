@@ -6,7 +6,7 @@ PRIO 3.1 defines the user-assigned priority, 4.4 uses the classes gold and plati
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable, Mapping
 from math import inf
 from operator import attrgetter, gt
 from pathlib import Path
@@ -18,17 +18,11 @@ from reshape.checkpoints.directory import RESTART_VARIABLE
 from reshape.errors import ConfigError, ReshapeError, nearest
 from reshape.speedup import FORMS, is_own_class, named, speedup_by
 from scheduler.config.checks import idle_core
-from scheduler.config.node_requests import (
-    check_nodes,
-    check_whole,
-    size_of_nodes,
-)
 from scheduler.config.partitions import PartitionLimits
 from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.model.arrays import TaskArray
 from scheduler.model.events import JobSpec
-from scheduler.model.job import FINAL, Job
-from scheduler.model.requests import MOST_TERMS, Conditions, Dependency, NodeRequest, Term
+from scheduler.model.requests import MOST_TERMS, NodeRequest
 from scheduler.node.launching.job_bounds import (
     LIMITS,
     MOST_UMASK,
@@ -36,13 +30,12 @@ from scheduler.node.launching.job_bounds import (
     folder_named,
     in_own_folder,
 )
-from scheduler.node.launching.job_command import check_arguments, check_script
-from scheduler.partition.eligibility import outcome
+from scheduler.node.launching.job_command import check_arguments
 from scheduler.partition.partition import Partition
 from scheduler.policies.containment import ErrorReporter
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.protocol.messages import Submission
-from scheduler.text.formats import format_time
+from scheduler.text.formats import counted, format_time
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text, plain
 
@@ -151,7 +144,7 @@ class Admission:
         partition = self._partition(submission)
         self._check_selection(submission, partition)
         if nodes is not None:
-            check_nodes(nodes, submission.processors, partition)
+            _check_nodes(nodes, submission.processors, partition)
         least, largest = submission.smallest, self._largest(submission, partition)
         self._check_resources(submission, partition)
         self._check_performance(submission, largest)
@@ -183,8 +176,7 @@ class Admission:
         partition = self._idle.named(named)
         whole = 0
         if submission.exclusive:
-            whole = size_of_nodes(partition, self._config.by_node)
-            check_whole(submission, whole)
+            whole = _size_of_whole_nodes(submission, partition, self._config.by_node)
         constraint = submission.read_constraint()
         # On one node every place is right, and a selection that takes only some of them may choose.
         is_one_node = partition.state.placing and len(partition.machine.nodes) == 1
@@ -451,60 +443,62 @@ def _check_inherited(submission: Submission) -> None:
             raise ReshapeError(f"the limit {name} must be >= 0, or -1 for none, got {value}")
 
 
-def check_job_script(submission: Submission) -> None:
-    """Check the text of a job script that is submitted.
-
-    Raises
-    ------
-    ReshapeError : it cannot be run, or the submission is not that of a job script.
-    """
-    if submission.text and not submission.script:
-        raise ReshapeError("only a job script has a text: leave it out")
-    if submission.text:
-        check_script(submission.text, plain(submission.argv[0]) if submission.argv else "it")
-
-
-def conditions_of(
-    submission: Submission, find: Callable[[int], Job], ahead_s: float
-) -> Conditions | None:
-    """Conditions of a submission; None if there are none.
-
-    What has become of jobs that have ended is filled in, since the core may have forgotten them.
-
-    Parameters
-    ----------
-    find : returns the job of a number, also one that has ended, or raises ReshapeError.
-    ahead_s : wall clock minus the service's clock, seconds.
-
-    Raises
-    ------
-    ReshapeError : the dependency is invalid, or names a job that there is not.
-    """
-    begin, dependency = submission.begin, submission.read_dependency()
-    if dependency is not None:
-        terms = tuple(_known_term(term, find) for term in dependency.terms)
-        dependency = Dependency(terms, dependency.any_of)
-    conditions = Conditions(
-        "user" if submission.hold else "",
-        None if begin is None else begin - ahead_s,
-        dependency,
-        submission.kill_on_invalid,
-    )
-    return None if conditions == Conditions() else conditions
-
-
-def _known_term(term: Term, find: Callable[[int], Job]) -> Term:
-    if term.kind == "singleton":
-        return term
-    try:
-        if term.task_of is not None:
-            term = term.of_array(find(term.task_of.array).spec.array)
-        other = find(term.job)
-    except (ReshapeError, ValueError) as error:
-        raise ReshapeError(f"--dependency {term}: {error}") from None
-    if other.spec.step_of is not None:
+def _size_of_whole_nodes(
+    submission: Submission, partition: Partition, installed: Mapping[str, int]
+) -> int:
+    """Return the number of processors of each node, for a job that gets whole ones."""
+    sizes = {node.count for node in partition.machine.nodes.values() if not node.removed}
+    if len(sizes) != 1:
         raise ReshapeError(
-            f"--dependency {term}: it is step {other.spec.step_of}: name its job"
-            f" {other.spec.step_of.job}"
+            "--exclusive needs nodes with the same number of processors, and the nodes here have"
+            f" {', '.join(map(str, sorted(sizes))) or 'none'}: ask for processors with -n alone"
         )
-    return replace(term, met=outcome(term, other.state)) if other.state in FINAL else term
+    for node in partition.machine.nodes.values():
+        if node.count != installed.get(node.name, node.count):
+            raise ReshapeError(
+                f"--exclusive: partition {partition.name} has {node.count} of the"
+                f" {installed[node.name]} processors of node {node.name}, so that no job there"
+                " gets the whole node: leave it out"
+            )
+    size, n, per_process = sizes.pop(), submission.processors, submission.per_process
+    if size % per_process:
+        raise ReshapeError(
+            f"--exclusive: --per-process {per_process} does not divide the {size} processors of a"
+            " node: ask for a divisor, or leave --exclusive out"
+        )
+    if submission.resizable:
+        raise ReshapeError(
+            "--exclusive: a job with whole nodes is not resized: leave --max and --min out"
+        )
+    if n % size and not submission.script:
+        raise ReshapeError(
+            f"--exclusive: processes have all processors, and {n} do not fill nodes of {size}:"
+            f" ask for -n {-(-n // size) * size}, or start them from a script (reshape batch)"
+        )
+    return size
+
+
+def _check_nodes(request: NodeRequest, processors: int, partition: Partition) -> None:
+    """Check that enough nodes of an idle machine are as a job requests them."""
+    if partition.state.placing:
+        raise ReshapeError(
+            "--constraint, --exclusive and --per-process do not go with the service's selection,"
+            " which takes only processors that lie together: leave them out"
+        )
+    nodes = partition.machine.nodes
+    features = sorted({feature for node in nodes.values() for feature in node.features})
+    obtainable = partition.machine.obtainable(request)
+    if not obtainable and request.per_process > 1:
+        largest = max((node.count for node in nodes.values()), default=0)
+        raise ReshapeError(
+            f"--per-process: there are no {request}: the largest node has"
+            f" {counted(largest, 'processor')}"
+        )
+    if not obtainable:
+        have = f"nodes have {', '.join(features)}" if features else "no node has a feature"
+        raise ReshapeError(f"--constraint: there are no {request}; {have}")
+    if processors > obtainable:
+        raise ReshapeError(
+            f"the job asks for {counted(processors, 'processor')} of {request}, and these"
+            f" have {obtainable}: ask for fewer"
+        )

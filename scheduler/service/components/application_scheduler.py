@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
@@ -39,8 +39,11 @@ from scheduler.model.events import JobSpec, JobSubmitted
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
+from scheduler.model.requests import Conditions, Dependency, Term
+from scheduler.node.launching.job_command import check_script
+from scheduler.partition.eligibility import outcome
 from scheduler.protocol import messages as m
-from scheduler.service.components.admission import Admission, check_job_script, conditions_of
+from scheduler.service.components.admission import Admission
 from scheduler.service.components.advance_reservations import check_reservation
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.state.derived_jobs import last_number, tasks_of
@@ -91,7 +94,7 @@ class ApplicationScheduler:
         ReshapeError : the job could never run, or may not, or the disk is full.
         """
         spec = self.request_of(submission)
-        check_job_script(submission)
+        _check_job_script(submission)
         number = self._add_job(submission, 0 if spec.array is None else spec.array.count)
         self.last_submitted = number
         if spec.array is not None:  # its tasks have the numbers that follow
@@ -116,12 +119,7 @@ class ApplicationScheduler:
         return JobSubmitted(at=self._clock(), job=number, spec=spec)
 
     def _add_job(self, submission: m.Submission, tasks: int) -> int:
-        """Note how a new job is started; return its number, which those of its tasks follow.
-
-        Raises
-        ------
-        JournalFullError : the disk is full.
-        """
+        """Note how a new job is started; return its number, which those of its tasks follow."""
         small, parts = kept(submission)
         self._journal.check_room(sum(map(len, parts.values())))
         number = self._next
@@ -198,7 +196,7 @@ class ApplicationScheduler:
         spec = self._admission.admit(submission)
         if spec.reservation:
             check_reservation(spec, self._core, self._clock())
-        conditions = conditions_of(submission, self.job, self._clock.ahead_s)
+        conditions = _conditions_of(submission, self.job, self._clock.ahead_s)
         return spec if conditions is None else replace(spec, conditions=conditions)
 
     def named(self, job: Job, tasks: str = "") -> tuple[int, ProcSet | None]:
@@ -419,3 +417,48 @@ class ApplicationScheduler:
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
         return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
+
+
+def _check_job_script(submission: m.Submission) -> None:
+    """Check the text of a job script that is submitted."""
+    if submission.text and not submission.script:
+        raise ReshapeError("only a job script has a text: leave it out")
+    if submission.text:
+        check_script(submission.text, plain(submission.argv[0]) if submission.argv else "it")
+
+
+def _conditions_of(
+    submission: m.Submission, find: Callable[[int], Job], ahead_s: float
+) -> Conditions | None:
+    """Conditions of a submission; None if there are none.
+
+    What has become of jobs that have ended is filled in, since the core may have forgotten them.
+    """
+    begin, dependency = submission.begin, submission.read_dependency()
+    if dependency is not None:
+        terms = tuple(_known_term(term, find) for term in dependency.terms)
+        dependency = Dependency(terms, dependency.any_of)
+    conditions = Conditions(
+        "user" if submission.hold else "",
+        None if begin is None else begin - ahead_s,
+        dependency,
+        submission.kill_on_invalid,
+    )
+    return None if conditions == Conditions() else conditions
+
+
+def _known_term(term: Term, find: Callable[[int], Job]) -> Term:
+    if term.kind == "singleton":
+        return term
+    try:
+        if term.task_of is not None:
+            term = term.of_array(find(term.task_of.array).spec.array)
+        other = find(term.job)
+    except (ReshapeError, ValueError) as error:
+        raise ReshapeError(f"--dependency {term}: {error}") from None
+    if other.spec.step_of is not None:
+        raise ReshapeError(
+            f"--dependency {term}: it is step {other.spec.step_of}: name its job"
+            f" {other.spec.step_of.job}"
+        )
+    return replace(term, met=outcome(term, other.state)) if other.state in FINAL else term

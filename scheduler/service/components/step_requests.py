@@ -26,6 +26,11 @@ from scheduler.text.plain import check_text
 
 #: Steps of a job that have not ended, at most.
 MOST_STEPS = 1000
+#: Fields of a submission that a script may set for a step; what it sets of others has no effect.
+OF_STEP = (
+    *("argv", "processors", "max_processors", "topology", "per_process", "name", "cwd"),
+    *("environment", "open_mode", "umask", "limits"),
+)
 
 
 class StepRequests:
@@ -117,23 +122,13 @@ class StepRequests:
         if submission.error:  # "" stands for the output
             check_output_name(submission.error, "error output")
         return m.Submission(
-            argv=submission.argv,
-            processors=submission.processors,
-            max_processors=submission.max_processors,
-            topology=submission.topology,
-            per_process=submission.per_process,
+            **{name: getattr(submission, name) for name in OF_STEP},
             walltime_s=1.0,
-            name=submission.name,
             user=job.spec.user,
             queue=job.spec.queue,
             partition=job.spec.partition,
-            cwd=submission.cwd,
-            environment=submission.environment,
             output=step_output(submission.output, own.job, str(own)),
             error=step_output(submission.error, own.job, str(own)),
-            open_mode=submission.open_mode,
-            umask=submission.umask,
-            limits=submission.limits,
             bind=self._jobs.submission_of(job.id).bind,
         )
 
