@@ -232,30 +232,16 @@ def flat(processors: int) -> Platform:
     return Platform(ProcSet.span(0, processors))
 
 
-def tree(nodes: int, k: int, levels: int) -> Platform:
-    """Build a machine of one-processor nodes at the first leaves of a k-ary n-tree (LOC section 3).
+def on_network(network: Network, nodes: int) -> Platform:
+    """Build a machine of one-processor nodes at the first leaves or positions of a network.
 
     Raises
     ------
-    ValueError : the numbers do not describe a tree, or the tree has fewer leaves than nodes.
+    ValueError : the network has fewer of them than nodes.
     """
-    shape = Tree(k, levels)
-    if nodes > shape.leaves:
-        raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} leaves of {k}**{levels}")
-    return Platform(ProcSet.span(0, nodes), network=shape)
-
-
-def mesh(nodes: int, dims: tuple[int, ...], *, wraps: bool) -> Platform:
-    """Build a machine of one-processor nodes at the first positions of a mesh, or torus (`wraps`).
-
-    Raises
-    ------
-    ValueError : the numbers do not describe a mesh, or the mesh has fewer positions than nodes.
-    """
-    shape = Mesh(dims, wraps)
-    if nodes > shape.leaves:
-        raise ValueError(f"{nodes} nodes do not fit on the {shape.leaves} positions of {dims}")
-    return Platform(ProcSet.span(0, nodes), network=shape)
+    if nodes > network.leaves:
+        raise ValueError(f"{nodes} nodes do not fit on a network for {network.leaves}")
+    return Platform(ProcSet.span(0, nodes), network=network)
 
 
 def read(file: Path) -> Platform:

@@ -21,13 +21,13 @@ from typing import NoReturn, TypeAlias
 
 import msgspec
 
-from reshape.errors import ConfigError, ReshapeError, nearest
+from reshape.errors import ReshapeError, nearest
 from scheduler.config.values import Count, Names, Positive, Value
 from scheduler.model.events import REDIRECTION
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, check_targets, scenario
 from scheduler.text.formats import counted, format_time
-from scheduler.text.located import FieldPath
+from scheduler.text.located import FieldPath, Located
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 #: Node -> partition -> number of processors.
@@ -97,14 +97,15 @@ def with_partitions(base: Scenario, rules: Mapping[str, Scenario]) -> Scenario:
     return made
 
 
-def _refuse(field: FieldPath, message: str) -> NoReturn:
-    raise ConfigError(message, field=".".join(map(str, field)))
+#: Raises an error for a field.
+Fail: TypeAlias = Callable[[FieldPath, str], NoReturn]
+_refuse: Fail = Located().fail
 
 
 def shares(
     partitions: Mapping[str, PartitionConfig],
     nodes: Mapping[str, int],
-    fail: Callable[[FieldPath, str], NoReturn] = _refuse,
+    fail: Fail = _refuse,
 ) -> Shares:
     """Divide a machine among partitions.
 
@@ -148,7 +149,7 @@ def shares(
     return divided
 
 
-def _check(name: str, own: PartitionConfig, fail: Callable[[FieldPath, str], NoReturn]) -> None:
+def _check(name: str, own: PartitionConfig, fail: Fail) -> None:
     """Check the name of a partition, and its fields among each other."""
     if not _NAME.fullmatch(name) or name == REDIRECTION:
         fail(
@@ -167,11 +168,7 @@ def _check(name: str, own: PartitionConfig, fail: Callable[[FieldPath, str], NoR
 
 
 def _take_named(
-    name: str,
-    own: Sequence[str],
-    left: dict[str, int],
-    divided: Shares,
-    fail: Callable[[FieldPath, str], NoReturn],
+    name: str, own: Sequence[str], left: dict[str, int], divided: Shares, fail: Fail
 ) -> None:
     """Give a partition the nodes that it names."""
     for node in own:
@@ -193,7 +190,7 @@ def _take_counted(
     nodes: Mapping[str, int],
     left: dict[str, int],
     divided: Shares,
-    fail: Callable[[FieldPath, str], NoReturn],
+    fail: Fail,
 ) -> None:
     """Give a partition as many whole nodes, or processors, as it asks for."""
     if isinstance(own.nodes, int):

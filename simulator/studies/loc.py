@@ -20,9 +20,8 @@ import numpy as np
 
 import simulator as sim
 from reshape.errors import ReshapeError
-from scheduler.config import machine_file as platform
-from scheduler.config.machine_file import Platform
-from scheduler.model.network import box
+from scheduler.config.machine_file import Platform, on_network
+from scheduler.model.network import Mesh, Tree, box
 from scheduler.pictures import INK, encode_all
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
@@ -209,13 +208,13 @@ def _judged(curves: Curves) -> list[Claim]:
 def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
     """Machine of one-processor nodes; a mesh has the most compact box for them."""
     if network == "tree":
-        return platform.tree(processors, k, levels)
+        return on_network(Tree(k, levels), processors)
     if network not in DIMENSIONS:
         names = ", ".join(["tree", *DIMENSIONS])
         raise ReshapeError(f"network: {network!r} is not known; take one of {names}")
     dims = box((processors,) * DIMENSIONS[network], processors)
     assert dims is not None, "a cube of this side has room"
-    return platform.mesh(processors, dims, wraps=not network.startswith("mesh"))
+    return on_network(Mesh(dims, not network.startswith("mesh")), processors)
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:

@@ -20,7 +20,7 @@ from reshape.speedup import parse
 from reshape.topology import Topology
 from scheduler.config import machine_file as platform
 from scheduler.model.events import JobSpec
-from scheduler.model.network import Tree
+from scheduler.model.network import Mesh, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob
@@ -127,8 +127,7 @@ def test_no_processor_belongs_to_two_jobs_at_a_time(
 
 def test_dispersal_is_a_mean_over_time() -> None:
     """A ring of eight: 0 and 1 for 10 s, 0 and 4 for 30 s, and a wait between two runs."""
-    ring = platform.mesh(8, (8,), wraps=True).network
-    assert ring is not None
+    ring = Mesh((8,), True)
     kept = [
         (0.0, ProcSet.parse("0-1")),
         (10.0, ProcSet()),

@@ -28,6 +28,7 @@ from reshape.speedup import parse
 from reshape.topology import Topology
 from scheduler.config import machine_file as platform
 from scheduler.model.events import Event, JobSpec
+from scheduler.model.network import Tree
 from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
@@ -62,7 +63,7 @@ def simulate(text: str) -> str:
             case ["scenario", name, *fields]:
                 chosen = scenario(name, dict(field.split("=", 1) for field in fields))
             case ["machine", "tree", nodes, k, levels]:
-                machine = platform.tree(int(nodes), int(k), int(levels))
+                machine = platform.on_network(Tree(int(k), int(levels)), int(nodes))
             case ["machine", processors]:
                 machine = platform.flat(int(processors))
             case ["order", ("batch" | "sequential") as order]:

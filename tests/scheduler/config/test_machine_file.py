@@ -140,16 +140,14 @@ def test_more_nodes_than_positions_are_refused(tmp_path: Path) -> None:
         ConfigError, match=r"17 nodes do not fit on the 16 positions of a mesh of 4"
     ):
         platform.read(written(tmp_path / "m.yaml", text))
-    with pytest.raises(ValueError, match="17 nodes do not fit on the 16 positions"):
-        platform.mesh(17, (4, 4), wraps=False)
 
 
 def test_more_nodes_than_leaves_are_refused(tmp_path: Path) -> None:
     text = "nodes: 17\nnetwork: {topology: tree, k: 4, levels: 2}\n"
     with pytest.raises(ConfigError, match=r"m.yaml:1: nodes: 17 nodes do not fit on the 16 leaves"):
         platform.read(written(tmp_path / "m.yaml", text))
-    with pytest.raises(ValueError, match=r"17 nodes do not fit on the 16 leaves of 4\*\*2"):
-        platform.tree(17, 4, 2)
+    with pytest.raises(ValueError, match="17 nodes do not fit on a network for 16"):
+        platform.on_network(Tree(4, 2), 17)
 
 
 def trace_of(tmp_path: Path, rows: list[tuple[int, int, int, int]]) -> swf.Trace:
@@ -166,14 +164,14 @@ def test_selections_that_refuse_delay_jobs(tmp_path: Path) -> None:
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 10, 4, 10)]
     trace = trace_of(tmp_path, rows)
     easy = scenario("easy", {"selection": "tree"})
-    schedule = run(trace, platform.tree(8, 4, 2), easy, counted=False)
+    schedule = run(trace, platform.on_network(Tree(4, 2), 8), easy, counted=False)
     assert schedule.started.tolist() == [0, 0, 0, 0, 100]
     assert [str(p) for p in schedule.allocated.values()] == ["0-1", "2-3", "4-5", "6-7", "0-3"]
     # 4 processors wanted from 20 to 100, of 8 for 110 s
     assert schedule.fragmentation["external_fragmentation"] == pytest.approx(4 * 80 / (8 * 110))
     assert schedule.fragmentation["internal_fragmentation"] == 0
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
-    schedule = run(trace, platform.tree(8, 4, 2), relaxed, counted=False)
+    schedule = run(trace, platform.on_network(Tree(4, 2), 8), relaxed, counted=False)
     assert schedule.started.tolist() == [0, 0, 0, 0, 20]
     assert str(schedule.allocated[5]) == "2-3 6-7"
     assert schedule.fragmentation["external_fragmentation"] == 0
@@ -182,7 +180,7 @@ def test_selections_that_refuse_delay_jobs(tmp_path: Path) -> None:
 def test_only_contiguous_jobs_run_faster(tmp_path: Path) -> None:
     rows = [(0, 100, 2, 100), (0, 10, 2, 10), (0, 100, 2, 100), (0, 10, 2, 10), (20, 100, 4, 100)]
     relaxed = scenario("easy", {"selection": "tree-relaxed"})
-    machine, run_s = platform.tree(8, 4, 2), ContiguityGain(0.2).run_times_in(None)
+    machine, run_s = platform.on_network(Tree(4, 2), 8), ContiguityGain(0.2).run_times_in(None)
     trace = trace_of(tmp_path, rows)
     schedule = run(trace, machine, relaxed, counted=False, contiguity_speedup=0.2)
     assert (schedule.ended - schedule.started).tolist() == [80, 8, 80, 8, 100]
@@ -196,7 +194,7 @@ def test_a_faster_run_is_cut_when_it_reaches_its_walltime(tmp_path: Path) -> Non
     """Runs of 100 s and 200 s with a walltime of 90 s: 20 % faster, the first one ends in time."""
     trace = trace_of(tmp_path, [(0, 100, 1, 90), (0, 200, 1, 90), (0, 50, 1, 90)])
     easy = scenario("easy", {"selection": "tree"})
-    machine = platform.tree(4, 2, 2)
+    machine = platform.on_network(Tree(2, 2), 4)
     schedule = run(trace, machine, easy, counted=False, contiguity_speedup=0.2)
     assert (schedule.ended - schedule.started).tolist() == [80, 90, 40]
     assert schedule.killed.tolist() == [False, True, False]
@@ -238,7 +236,7 @@ def test_counting_and_first_fit_give_equal_schedules() -> None:
     trace, rules = swf.read(SMALL), Rules(overrun="keep")
     easy = scenario("easy", {"backfill.kill_at_reservation": True})
     counted = run(trace, 64, easy, rules)
-    numbered = run(trace, platform.tree(64, 4, 3), easy, rules, counted=False)
+    numbered = run(trace, platform.on_network(Tree(4, 3), 64), easy, rules, counted=False)
     assert np.array_equal(counted.started, numbered.started)
     assert numbered.fragmentation["external_fragmentation"] == 0
 
