@@ -116,16 +116,7 @@ LANES = 32
 
 
 def _check_temporary(directory: Path) -> None:
-    """Check that the system's temporary directory can hold the sockets of a service.
-
-    Parameters
-    ----------
-    directory : that of the service, whose own path is too long for a socket.
-
-    Raises
-    ------
-    ReshapeError : its path is too long, too.
-    """
+    """Check that the temporary directory of the system can hold the sockets of a service."""
     temporary = tempfile.gettempdir()
     if len(os.fsencode(temporary)) > _LONGEST_TEMPORARY:
         raise ReshapeError(

@@ -175,41 +175,26 @@ def _open_port(listen: str) -> socket.socket:
         raise ConfigError(
             f"cannot find the address of {host!r}: {error.strerror}", field="listen"
         ) from None
+    has_both = family == socket.AF_INET6 and socket.has_dualstack_ipv6()
     until = time.monotonic() + RELEASE_S
     while True:
         try:
-            return _listening(family, address)
+            return socket.create_server(
+                address, family=family, backlog=BACKLOG, dualstack_ipv6=has_both
+            )
         except OSError as error:
             if error.errno != errno.EADDRINUSE or time.monotonic() > until:
+                why = os.strerror(error.errno) if error.errno else str(error)
                 raise ConfigError(
-                    f"cannot listen on {listen}: {error.strerror}; choose another port, or end"
-                    " what listens there",
+                    f"cannot listen on {listen}: {why}; choose another port, or end what listens"
+                    " there",
                     field="listen",
                 ) from None
             time.sleep(0.05)
 
 
-def _listening(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    port = socket.socket(family, socket.SOCK_STREAM)
-    try:
-        port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            port.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        port.bind(address)
-        port.listen(BACKLOG)
-    except OSError:
-        port.close()
-        raise
-    return port
-
-
 def _address(host: str, number: int) -> tuple[socket.AddressFamily, tuple[str, int]]:
-    """Return the numeric address of a host.
-
-    Raises
-    ------
-    OSError : there is none.
-    """
+    """Return the numeric address of a host; an OSError says that there is none."""
     if host == "*":
         has_both = socket.has_dualstack_ipv6()
         return (socket.AF_INET6, ("::", number)) if has_both else (socket.AF_INET, ("", number))

@@ -133,13 +133,7 @@ class JobChanges:
         return held
 
     def _requeue(self, named: m.JobTasks, user: str) -> list[Event]:
-        """Return the events that end a running job, or tasks of an array, and queue them again.
-
-        Raises
-        ------
-        ReshapeError : it is not running. Of a job that has ended the message has the command that
-            submits it anew: its record is complete, and the journal keeps no environment.
-        """
+        """Return the events that end a running job, or tasks of an array, and queue them again."""
         number = named.job
         job = self._jobs.job(number)
         if named.tasks:
@@ -166,12 +160,7 @@ class JobChanges:
         return running
 
     def _signal(self, named: m.JobTasks, change: m.SignalJob, user: str) -> list[Event]:
-        """Send a signal to the processes of a job, or of tasks of an array.
-
-        Raises
-        ------
-        ReshapeError : it is not running, or there is no such signal.
-        """
+        """Send a signal to the processes of a job, or of tasks of an array."""
         job = self._unended(named.job)
         if named.tasks:
             running = self._running(job, named.tasks)
@@ -198,12 +187,6 @@ class JobChanges:
 
         The request keeps what does not follow from the changes: the core has set parts of it, which
         no submission has.
-
-        Raises
-        ------
-        ReshapeError : the job may not be submitted like that, it would wait for itself, or a part
-            cannot be changed while it runs.
-        PermissionDenied : only an administrator may.
         """
         if named.tasks:
             raise ReshapeError(f"{named} are several tasks: change each of them by itself")
