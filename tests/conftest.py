@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -11,9 +10,6 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = ["collective", "hanging", "left_behind", "suite"]
-
-# In a container all tests run as root, also those of services that listen.
-os.environ["RESHAPE_ALLOW_ROOT"] = "true"
 
 # A background job of a shell ignores SIGINT, and its child processes inherit this.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -22,7 +22,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import sqlite3
 import subprocess
 import sys
@@ -42,8 +41,8 @@ import zmq
 from reshape.errors import ServiceUnavailable
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
 from reshape.wire.messages import ResizeTimes
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import service_info
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
 from scheduler.journal.descriptions import describe, encode_summary
@@ -283,13 +282,18 @@ def first_answer(place: ServiceDirectory) -> tuple[subprocess.Popen[bytes], floa
     """Start a service; return its process and the time to its first answer, seconds."""
     began = time.perf_counter()
     process = subprocess.Popen(
-        [sys.executable, "-m", "reshape", "serve", "--dir", str(place.path), "--processors", "8"],
+        [
+            *(sys.executable, "-m", "reshape", "serve", "--dir", str(place.path)),
+            *("--processors", "8", "--scenario", CONFIG.scenario),
+        ],
         stdout=subprocess.DEVNULL,
         stderr=place.log("serve").open("ab"),
     )
     while process.poll() is None:
         try:
-            if service_info(place.path, timeout=1.0).pid == process.pid:
+            with Client(place.path) as client:
+                is_up = client.info(1.0).pid == process.pid
+            if is_up:
                 return process, time.perf_counter() - began
         except ServiceUnavailable:
             time.sleep(0.005)
@@ -428,7 +432,6 @@ def main() -> None:
             write(place.journal, options.jobs, options.points)
             seconds = time.perf_counter() - began
             print(f"wrote {options.jobs} jobs in {seconds:.0f} s", file=sys.stderr)
-        os.environ["RESHAPE_SCENARIO"] = CONFIG.scenario
         rows = measure(place, options.jobs, options.repeat)
     if options.json:
         print(json.dumps(rows, indent=2))

@@ -31,7 +31,6 @@ from typing import Any
 import msgspec
 import zmq
 from year import (
-    CONFIG,
     DATA_BYTES,
     PORT,
     TIMES,
@@ -178,7 +177,6 @@ def run(folder: Path, jobs: int, made: int, points: int) -> Path:
     ----------
     made : number of jobs; the others repeat their submissions.
     """
-    os.environ["RESHAPE_SCENARIO"] = CONFIG.scenario
     place = ServiceDirectory(folder / "service")
     place.create()
     with place.agent_lock(NODE) as free:

@@ -1,4 +1,4 @@
-"""Configuration of a service: defaults < YAML file < environment < options.
+"""Configuration of a service: defaults < YAML file < options.
 
 The values of all sources are merged into one tree that records the origin of each value. The tree
 is checked once, against the types of :class:`ServeConfig`. Error messages name source, line and
@@ -32,11 +32,8 @@ An example of a file (every field is optional):
     max_array_tasks: 100000
     performance_models: ["my_models:Stencil"]   # classes that submissions may name
 
-The environment variables are RESHAPE_PROCESSORS, RESHAPE_MACHINE, RESHAPE_SCENARIO, RESHAPE_VERIFY,
-RESHAPE_LISTEN, RESHAPE_ALLOW_ROOT, RESHAPE_KILL_AT_WALLTIME, RESHAPE_KILL_WAIT_S,
-RESHAPE_DEADLINES_JOIN_S and likewise for the other deadlines. Their values, and those of ``--set``,
-are parsed as YAML. The path of a machine file in a configuration file is relative to the
-configuration file.
+The values of ``--set`` are parsed as YAML. The path of a machine file in a configuration file is
+relative to the configuration file.
 """
 
 from __future__ import annotations
@@ -67,28 +64,14 @@ _DURATIONS: tuple[FieldPath, ...] = (
     ("kill_wait_s",),
     *(("deadlines", name) for name in Deadlines.__struct_fields__ if name.endswith("_s")),
 )
-_ENVIRONMENT: dict[str, FieldPath] = {
-    "RESHAPE_PROCESSORS": ("processors",),
-    "RESHAPE_MACHINE": ("machine",),
-    "RESHAPE_SCENARIO": ("scenario",),
-    "RESHAPE_VERIFY": ("verify",),
-    "RESHAPE_LISTEN": ("listen",),
-    "RESHAPE_ALLOW_ROOT": ("allow_root",),
-    "RESHAPE_KILL_AT_WALLTIME": ("kill_at_walltime",),
-    "RESHAPE_KILL_WAIT_S": ("kill_wait_s",),
-    **{f"RESHAPE_DEADLINES_{n.upper()}": ("deadlines", n) for n in Deadlines.__struct_fields__},
-}
 
 
-def load_config(
-    file: Path | None, environment: Mapping[str, str], options: Mapping[str, Any]
-) -> ServeConfig:
-    """Merge the configuration of a service: defaults < file < environment < options.
+def load_config(file: Path | None, options: Mapping[str, Any]) -> ServeConfig:
+    """Merge the configuration of a service: defaults < file < options.
 
     Parameters
     ----------
     file : YAML file, or None.
-    environment : environment variables, such as `os.environ`; unrelated ones are ignored.
     options : field -> value, None if the option was not given; `set` holds texts ``key=value`` that
         set parameters of the scenario, `nodes` those of a Slurm allocation, and `own_address` is
         the value of `listen` if no source gives one.
@@ -109,7 +92,7 @@ def load_config(
     check_parameters(tree, ())
     read_named(tree, "queues")
     read_named(tree, "partitions")
-    _override_all(tree, environment, options)
+    _override_all(tree, options)
     platform = _expand_machine(tree)
     _expand_processors(tree)
     for field in _DURATIONS:
@@ -122,14 +105,8 @@ def load_config(
     return config
 
 
-def _override_all(
-    tree: Located, environment: Mapping[str, str], options: Mapping[str, Any]
-) -> None:
-    """Override the values of a file by those of the environment and of options."""
-    for variable, field in _ENVIRONMENT.items():
-        if variable in environment:
-            origin = Origin(f"environment variable {variable}")
-            _override(tree, field, _scalar(environment[variable], origin), origin)
+def _override_all(tree: Located, options: Mapping[str, Any]) -> None:
+    """Override the values of a file by those of options."""
     for name, value in options.items():
         if name not in ("set", "own_address") and value is not None:
             option = "slurm" if name == "nodes" else name.removesuffix("_s").replace("_", "-")

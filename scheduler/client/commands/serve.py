@@ -116,9 +116,7 @@ def serve(
     """Start the scheduler service.
 
     Without --background it runs until Ctrl-C or 'reshape stop'. Running jobs continue without it,
-    and the next 'reshape serve' in the same directory finds them again. Options override
-    environment variables (RESHAPE_PROCESSORS, RESHAPE_SCENARIO, RESHAPE_VERIFY, ...), which in turn
-    override --config.
+    and the next 'reshape serve' in the same directory finds them again. Options override --config.
     """
     from scheduler.service.server import serve as run  # late: it loads all of the service
 
@@ -133,7 +131,7 @@ def serve(
     options["allow_root"] = allow_root or None
     if slurm:
         options |= allocated_options(directory)
-    settings = with_ends(load_config(config, os.environ, {**options, "set": parameters}))
+    settings = with_ends(load_config(config, {**options, "set": parameters}))
     check_account(settings, os.geteuid())
     if background:
         kept: dict[str, object] = {**nodes, "config": config, "scenario": scenario}

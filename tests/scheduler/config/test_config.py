@@ -26,30 +26,28 @@ def file(tmp_path: Path) -> Path:
 
 
 def test_the_default_is_the_processors_of_this_process() -> None:
-    config = load_config(None, {}, {})
+    config = load_config(None, {})
     assert [node.name for node in config.nodes] == ["local"]
     assert config == ServeConfig(nodes=config.nodes)
 
 
 def test_each_source_overrides_the_previous_ones(file: Path) -> None:
     file.write_text("processors: 3\nverify: true\ndeadlines: {join_s: 1, exit_s: 2, ready_s: 3}\n")
-    environment = {"RESHAPE_PROCESSORS": "4", "RESHAPE_DEADLINES_EXIT_S": "20", "RESHAPE_JOB": "1"}
-    assert load_config(file, {}, {}).nodes == (NodeConfig("local", 3),)
-    assert load_config(file, environment, {}).nodes == (NodeConfig("local", 4),)
+    assert load_config(file, {}).nodes == (NodeConfig("local", 3),)
     options = {"processors": 5, "verify": None, "scenario": "easy"}
-    config = load_config(file, environment, options)
+    config = load_config(file, options)
     assert config == ServeConfig(
         nodes=(NodeConfig("local", 5),),
         scenario="easy",
         verify=True,
-        deadlines=Deadlines(join_s=1, exit_s=20, ready_s=3),
+        deadlines=Deadlines(join_s=1, exit_s=2, ready_s=3),
     )
 
 
 def test_processors_given_later_replace_the_nodes_of_the_file(file: Path) -> None:
     file.write_text("nodes: [{name: a, processors: 2}, {name: b, processors: 2}]\n")
-    assert len(load_config(file, {}, {}).nodes) == 2
-    assert load_config(file, {}, {"processors": 8}).nodes == (NodeConfig("local", 8),)
+    assert len(load_config(file, {}).nodes) == 2
+    assert load_config(file, {"processors": 8}).nodes == (NodeConfig("local", 8),)
 
 
 def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
@@ -60,7 +58,7 @@ def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
         "network: {topology: tree, k: 2, levels: 2, not_installed: 1}\n"
     )
     file.write_text("machine: tree.yaml\n")
-    config = load_config(file, {}, {"set": ["selection=tree"]})
+    config = load_config(file, {"set": ["selection=tree"]})
     names = ("node0", "node2", "node3")
     assert config.nodes == tuple(NodeConfig(name, 2, {"gib": 16}) for name in names)
     assert config.platform is not None
@@ -68,15 +66,15 @@ def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
     assert {name: str(part) for name, part in config.platform.places.items()} == {
         "node0": "0-1", "node2": "4-5", "node3": "6-7"
     }  # fmt: skip
-    assert load_config(None, {"RESHAPE_MACHINE": str(tree)}, {}).platform == config.platform
-    later = load_config(file, {}, {"processors": 4})
+    assert load_config(None, {"machine": tree}).platform == config.platform
+    later = load_config(file, {"processors": 4})
     assert (later.platform, later.processors) == (None, 4)
     tree.write_text(tree.read_text().replace("nodes: 3", "nodes: [a, b, a]"))
     with pytest.raises(ConfigError, match=r"tree.yaml:1: nodes\[2\]: two nodes are named 'a'"):
-        load_config(file, {}, {})
+        load_config(file, {})
     tree.write_text("nodes: 2\nexclusive: true\n")
     with pytest.raises(ConfigError, match="has exclusive: true, which only the simulator supports"):
-        load_config(file, {}, {})
+        load_config(file, {})
 
 
 @pytest.mark.parametrize(
@@ -85,25 +83,24 @@ def test_nodes_and_network_of_a_machine_file(file: Path) -> None:
 )
 def test_durations_may_be_written_as_walltimes(file: Path, text: str, seconds: float) -> None:
     file.write_text(f"processors: 1\ndeadlines:\n  join_s: {text}\n")
-    assert load_config(file, {}, {}).deadlines.join_s == seconds
+    assert load_config(file, {}).deadlines.join_s == seconds
 
 
 def test_the_kill_wait_is_half_a_minute_unless_it_is_given(file: Path) -> None:
     file.write_text('processors: 1\nkill_wait_s: "0:45"\n')
-    assert load_config(None, {}, {"processors": 1}).kill_wait_s == 30
-    assert load_config(file, {}, {}).kill_wait_s == 45
-    assert load_config(file, {"RESHAPE_KILL_WAIT_S": "20"}, {}).kill_wait_s == 20
-    assert load_config(file, {}, {"kill_wait_s": 7.5}).kill_wait_s == 7.5
+    assert load_config(None, {"processors": 1}).kill_wait_s == 30
+    assert load_config(file, {}).kill_wait_s == 45
+    assert load_config(file, {"kill_wait_s": 7.5}).kill_wait_s == 7.5
     with pytest.raises(ConfigError, match="option --kill-wait: kill_wait_s: expected float > 0"):
-        load_config(file, {}, {"kill_wait_s": 0})
+        load_config(file, {"kill_wait_s": 0})
 
 
 def test_later_parameters_have_precedence(file: Path) -> None:
     parameters = "parameters: {backfill.reservations: 3, max_restarts: 1}"
     file.write_text(f"processors: 1\nscenario: easy\n{parameters}\n")
     options = {"set": ["backfill.reservations=null", "retry_after=5"]}
-    assert load_config(file, {}, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
-    assert load_config(file, {}, options).parameters == {
+    assert load_config(file, {}).parameters == {"backfill.reservations": 3, "max_restarts": 1}
+    assert load_config(file, options).parameters == {
         "backfill.reservations": None,
         "max_restarts": 1,
         "retry_after": 5,
@@ -111,18 +108,18 @@ def test_later_parameters_have_precedence(file: Path) -> None:
 
 
 def test_a_service_contracts_no_job_in_vain_unless_a_scenario_is_chosen() -> None:
-    config = load_config(None, {}, {"processors": 4})
+    config = load_config(None, {"processors": 4})
     assert config.scenario == "malleable"
     assert config.composed().resizing == Malleable()
     for name in ("fcfs-pr", "pba-pr"):
-        of_paper = load_config(None, {}, {"processors": 4, "scenario": name}).composed().resizing
+        of_paper = load_config(None, {"processors": 4, "scenario": name}).composed().resizing
         assert isinstance(of_paper, FcfsPr | PbaPr)
         assert (of_paper.harvest, of_paper.grow_past) == ("always", "any")
 
 
 def test_an_empty_file_gives_the_defaults(file: Path) -> None:
     file.write_text("# nothing yet\n")
-    assert load_config(file, {}, {"processors": 2}).nodes == (NodeConfig("local", 2),)
+    assert load_config(file, {"processors": 2}).nodes == (NodeConfig("local", 2),)
 
 
 @pytest.mark.parametrize("text", ["processors: 0", "nodes: []"])
@@ -130,7 +127,7 @@ def test_a_service_whose_nodes_are_those_of_pools_has_none_of_its_own(
     file: Path, text: str
 ) -> None:
     file.write_text(f"{text}\nlisten: 127.0.0.1:7077\n")
-    config = load_config(file, {}, {})
+    config = load_config(file, {})
     assert config.nodes == ()
     assert config.processors == 0
 
@@ -301,7 +298,7 @@ def test_an_error_in_a_file_names_line_field_and_correction(
 ) -> None:
     file.write_text(text + "\n")
     with pytest.raises(ConfigError) as caught:
-        load_config(file, {}, {})
+        load_config(file, {})
     error = caught.value
     assert (error.file, error.line, error.field) == (str(file), line, field)
     assert says in str(error)
@@ -310,39 +307,30 @@ def test_an_error_in_a_file_names_line_field_and_correction(
 
 
 @pytest.mark.parametrize(
-    ("environment", "options", "says"),
+    ("options", "says"),
     [
-        ({"RESHAPE_PROCESSORS": "x"}, {}, "environment variable RESHAPE_PROCESSORS: processors: "),
+        ({"processors": -1}, "option --processors: processors: must be a whole number >= 0"),
+        ({"scenario": "nix"}, "option --scenario: scenario: unknown scenario 'nix'"),
         (
-            {"RESHAPE_VERIFY": "["},
-            {},
-            "environment variable RESHAPE_VERIFY: must be one value, got",
-        ),
-        ({}, {"processors": -1}, "option --processors: processors: must be a whole number >= 0"),
-        ({}, {"scenario": "nix"}, "option --scenario: scenario: unknown scenario 'nix'"),
-        (
-            {},
             {"set": ["max_restarts=x"]},
             "option --set max_restarts=x: parameters.max_restarts: expected int, got 'x'",
         ),
-        ({}, {"set": ["depth"]}, "option --set depth: 'depth' has no value; write depth=VALUE"),
-        ({}, {"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
+        ({"set": ["depth"]}, "option --set depth: 'depth' has no value; write depth=VALUE"),
+        ({"set": ["depth=[1]"]}, "option --set depth=[1]: must be one value, got"),
     ],
 )
-def test_an_error_elsewhere_names_its_source(
-    environment: dict[str, str], options: dict[str, Any], says: str
-) -> None:
+def test_an_error_of_an_option_names_it(options: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config(None, environment, options)
+        load_config(None, options)
     assert str(caught.value).startswith(says)
 
 
 def test_an_unreadable_file_is_refused(file: Path) -> None:
     with pytest.raises(ConfigError, match=r"site\.yaml: cannot be read: No such file"):
-        load_config(file, {}, {})
+        load_config(file, {})
     file.write_bytes(b"scenario: \xff\n")
     with pytest.raises(ConfigError, match=r"site\.yaml: is not UTF-8"):
-        load_config(file, {}, {})
+        load_config(file, {})
 
 
 def test_parameters_of_redirection(file: Path) -> None:
@@ -351,7 +339,7 @@ def test_parameters_of_redirection(file: Path) -> None:
         "scenario: easy\n"
         "parameters:\n  redirection.theta: 5\n  redirection.alpha: 0.5\n"
     )
-    config = load_config(file, {}, {"set": ["redirection.conflict=latest-start"]})
+    config = load_config(file, {"set": ["redirection.conflict=latest-start"]})
     assert config.parameters == {
         "redirection.theta": 5,
         "redirection.alpha": 0.5,
@@ -359,7 +347,7 @@ def test_parameters_of_redirection(file: Path) -> None:
     }
     both = {"b": {"redirection": 1}, "a": {"redirection": 1}}
     assert config.shares() == both, "from the last node first"
-    off = load_config(file, {}, {"set": ["redirection=none"]})
+    off = load_config(file, {"set": ["redirection=none"]})
     assert off.shares() == {}
 
 
@@ -396,7 +384,7 @@ def test_errors_about_redirection_name_their_field(
 ) -> None:
     file.write_text(f"processors: 4\nscenario: easy\n{text}\n")
     with pytest.raises(ConfigError) as raised:
-        load_config(file, {}, {})
+        load_config(file, {})
     assert f"site.yaml:{place}: " in str(raised.value).replace("parameters.", "")
     assert words in str(raised.value)
 
@@ -423,7 +411,7 @@ queues:
 
 def test_queues_can_override_order_and_resizing(file: Path) -> None:
     file.write_text(QUEUES)
-    config = load_config(file, {}, {})
+    config = load_config(file, {})
     express = config.queues["express"]
     assert (express.max_processors, express.max_walltime_s) == (4, 600)
     made = config.composed()
@@ -437,7 +425,7 @@ def test_queues_can_override_order_and_resizing(file: Path) -> None:
 
 def test_jobs_of_several_queues_share_one_queue_order(file: Path) -> None:
     file.write_text(QUEUES)
-    order = load_config(file, {}, {}).composed().queue_order
+    order = load_config(file, {}).composed().queue_order
     main, express = (
         Job(number, JobSpec(4, 100.0, queue=queue), 0.0)
         for number, queue in enumerate(("main", "express"))
@@ -452,4 +440,4 @@ def test_jobs_of_several_queues_share_one_queue_order(file: Path) -> None:
 def test_names_are_not_empty(file: Path, field: str) -> None:
     file.write_text(f'processors: 2\n{field}: {{"": {"{}" if field == "queues" else 3}}}\n')
     with pytest.raises(ConfigError, match=f":2: {field}: a name is empty"):
-        load_config(file, {}, {})
+        load_config(file, {})

@@ -278,11 +278,11 @@ def test_the_simulate_command_takes_a_machine_file(tmp_path: Path) -> None:
 def test_features_of_the_nodes_of_a_service(tmp_path: Path) -> None:
     text = "nodes: [a, b]\nfeatures: {gpu: [b], fast: [b, a]}\n"
     file = str(written(tmp_path / "m.yaml", text))
-    config = load_config(None, {}, {"machine": file})
+    config = load_config(None, {"machine": file})
     assert [node.features for node in config.nodes] == [("fast",), ("gpu", "fast")]
     own = written(tmp_path / "c.yaml", "nodes: [{name: a, processors: 1, features: [a b]}]\n")
     with pytest.raises(ConfigError, match="'a b' has other characters than letters"):
-        load_config(own, {}, {})
+        load_config(own, {})
 
 
 def test_live_nodes_in_a_network() -> None:

@@ -42,7 +42,7 @@ def file(tmp_path: Path) -> Path:
 
 def test_partitions_are_read(file: Path) -> None:
     file.write_text(SITE.replace("{parameters: {order: sjf}}", "{parameters: {resizing: pba-pr}}"))
-    config = load_config(file, {}, {})
+    config = load_config(file, {})
     assert config.shares() == {
         "n1": {"half": 3, "batch": 1},
         "n2": {"batch": 4},
@@ -96,10 +96,10 @@ def test_partitions_are_read(file: Path) -> None:
 def test_errors_name_field_and_fix(file: Path, text: str, place: str | None, words: str) -> None:
     file.write_text(f"{NODES}partitions:\n  {text}\nscenario: easy\n")
     if place is None:
-        assert load_config(file, {}, {}).composed().partitions["b"].redirection is None
+        assert load_config(file, {}).composed().partitions["b"].redirection is None
         return
     with pytest.raises(ConfigError) as raised:
-        load_config(file, {}, {})
+        load_config(file, {})
     assert f"site.yaml:{place}" in str(raised.value).replace("partitions.", "")
     assert words in str(raised.value)
 
@@ -107,7 +107,7 @@ def test_errors_name_field_and_fix(file: Path, text: str, place: str | None, wor
 def test_redirection_without_partitions_names_none(file: Path) -> None:
     file.write_text(f"{NODES}scenario: easy\nparameters: {{redirection.partition: b}}\n")
     with pytest.raises(ConfigError, match=r"there is no partition 'b'"):
-        load_config(file, {}, {})
+        load_config(file, {})
 
 
 MACHINE = """
@@ -136,12 +136,12 @@ def test_a_machine_file_names_partitions_for_the_service_and_the_simulator(file:
     assert rules.partitions["batch"] == scenario("fcfs")
     assert rules.partitions["half"] == scenario("easy")
     file.write_text("machine: m.yaml\nscenario: easy\n")
-    config = load_config(file, {}, {})
+    config = load_config(file, {})
     assert config.partitions == platform.partitions
     assert config.shares() == shares(platform.partitions, platform.by_node)
     file.write_text("machine: m.yaml\npartitions: {a: }\n")
     with pytest.raises(ConfigError, match=r"site.yaml:2: partitions: .* names partitions too"):
-        load_config(file, {}, {})
+        load_config(file, {})
 
 
 LIMITS = PartitionLimits(

@@ -39,7 +39,7 @@ class Limited:
 
     def start(self) -> None:
         command = [sys.executable, "-m", "reshape", "serve", "--dir", str(self.place.path)]
-        command += ["--processors", "1", "--listen", f"127.0.0.1:{self.port}"]
+        command += ["--processors", "1", "--listen", f"127.0.0.1:{self.port}", "--allow-root"]
         limits = f"ulimit -Sn {FILES // 4} && ulimit -Hn {FILES}"  # the service raises the first
         with self.log.open("ab") as output:
             self.process = subprocess.Popen(

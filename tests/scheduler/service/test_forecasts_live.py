@@ -48,7 +48,8 @@ def forecaster_of(service: Any) -> int:
 
 
 def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -> None:
-    served.start("--processors", "4", "--scenario", "easy", "--listen", f"127.0.0.1:{free_port()}")
+    listens = ("--listen", f"127.0.0.1:{free_port()}", "--allow-root")
+    served.start("--processors", "4", "--scenario", "easy", *listens)
     access: Path = served.directory / "access" / "admin.json"
     running = served.submit(SLEEP, 3, walltime_s=300.0)
     started_at = served.until(running, "RUNNING").started_at

@@ -22,7 +22,7 @@ def test_service_and_agent_survive_a_hangup_and_a_damaged_server_file(served: An
     port = free_port()
     config = served.work / "site.yaml"
     nodes = "nodes: [{name: n1, processors: 1, launcher: none}]"
-    config.write_text(f"{nodes}\nlisten: 127.0.0.1:{port}\n")
+    config.write_text(f"{nodes}\nlisten: 127.0.0.1:{port}\nallow_root: true\n")
     served.place.create()
     served.place.server_file.write_text('{"endpoint": 3')
     advice = "a service that runs there writes it again within a few seconds; if none runs there"

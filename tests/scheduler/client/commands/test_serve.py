@@ -26,10 +26,7 @@ def test_root_listens_only_if_that_is_allowed() -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="as another user the service may listen")
-def test_a_service_of_root_that_is_to_listen_does_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("RESHAPE_ALLOW_ROOT")
+def test_a_service_of_root_that_is_to_listen_does_not_start(tmp_path: Path) -> None:
     directory = tmp_path / "service"
     words = ["--dir", directory, "--processors", "1", "--listen", "127.0.0.1:7077"]
     for background in ([], ["--background"]):

@@ -116,7 +116,7 @@ def test_a_change_needs_an_origin_and_the_key_of_an_administrator(server: WebSer
 
 def test_the_key_of_an_administrator_changes_jobs(tmp_path: Path) -> None:
     directory, key = tmp_path / "service", tmp_path / "key.json"
-    listens = ["--processors", "1", "--listen", f"127.0.0.1:{free_port()}"]
+    listens = ["--processors", "1", "--listen", f"127.0.0.1:{free_port()}", "--allow-root"]
     process = background.start(directory, listens)
     try:
         invoke("access", "create", "--dir", directory, "--user", "op", "--role", "admin", "-o", key)

@@ -46,7 +46,7 @@ def serve(served: Any, *options: str, processors: int = 1) -> None:
         port = probe.getsockname()[1]
     served.start(
         *("--processors", str(processors), "--scenario", "easy"),
-        *("--listen", f"127.0.0.1:{port}", *options),
+        *("--listen", f"127.0.0.1:{port}", "--allow-root", *options),
     )
 
 
