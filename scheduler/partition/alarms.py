@@ -110,16 +110,16 @@ class Alarms:
         """Ask for a wake-up at the end of a job's estimate if something is to be done then."""
         if self.predictor is not None:
             self.predictor.started(job)
+        self.watch_end(job)
+
+    def watch_end(self, job: Job) -> None:
+        """Ask for a wake-up at the expected end of a live job, and at its signal; it has moved."""
         in_the_way = job.backfilled and self._kill_at_reservation
         if self.kill_at_walltime or in_the_way or self._is_extended(job):
-            self.wake_by(job.estimated_end)
+            self.wake_by(max(job.estimated_end, self._state.now))
         if not job.is_plain and job.spec.end_signal is not None:
-            self.wake_for_signal(job)
-
-    def wake_for_signal(self, job: Job) -> None:
-        """Ask for a wake-up at the signal that a live job requested; its end may have moved."""
-        self.watch_signal(job)
-        self.wake_by(max(self._next_signal(), self._state.now))
+            self.watch_signal(job)
+            self.wake_by(max(self._next_signal(), self._state.now))
 
     def watch_signal(self, job: Job) -> None:
         """Note when a live job gets the signal that it requested."""

@@ -308,9 +308,7 @@ class JobEvents:
         self._queueing.limit_steps(job)
         state.compression_due = True
         state.request_pass()
-        self._alarms.wake_by(max(job.estimated_end, state.now))
-        if spec.end_signal is not None:
-            self._alarms.wake_for_signal(job)
+        self._alarms.watch_end(job)
 
 
 def _is_under_way(job: Job, serial: int) -> bool:

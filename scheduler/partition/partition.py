@@ -113,7 +113,7 @@ class Partition:
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         shown = View(self.state, scenario.retry_after, prioritised, read_only=True)
-        self.resizes = Resizes(scenario, self.state, self.view, shown, report_error)
+        self.resizes = Resizes(scenario, self.state, self._alarms, self.view, shown, report_error)
         self.queueing = Queueing(self.state, self._alarms, self._passes, awaited)
         self._machine = MachineEvents(
             self.state, self._alarms, self.resizes, self._passes, self.queueing

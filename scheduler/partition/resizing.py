@@ -28,6 +28,7 @@ from scheduler.model.orders import (
 )
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
+from scheduler.partition.alarms import Alarms
 from scheduler.policies.containment import ErrorReporter, Guard
 from scheduler.policies.resizing.interface import Grow, Resizing, Shrink, Stay
 from scheduler.policies.resizing.recordable import checked
@@ -50,6 +51,7 @@ class Resizes:
     ----------
     scenario : rules by which the partition decides.
     state : scheduler state.
+    alarms : asked for other wake-ups when the expected end of a job moves.
     view, shown_view : what policies of this package and user-defined ones see of it.
     report_error : called when a resizing policy fails; the job then continues, and the sentence of
         the report is in the reason. None lets the exception propagate. A replay gives that sentence
@@ -64,12 +66,14 @@ class Resizes:
         self,
         scenario: Scenario,
         state: SchedulerState,
+        alarms: Alarms,
         view: View,
         shown_view: View,
         report_error: ErrorReporter | None,
     ) -> None:
         self.scenario = scenario
-        self._state, self._view, self._shown_view = state, view, shown_view
+        self._state, self._alarms = state, alarms
+        self._view, self._shown_view = view, shown_view
         self._only_policy, self._of_queues = scenario.resizing, len(scenario.queues) > 0
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._has_others = not all(map(is_ours, policies))  # user-defined ones
@@ -89,6 +93,7 @@ class Resizes:
         if job.minimum and job.history.settled == 1:  # its speed on this size is known from now on
             job.expect_on(job.size, self._state.now)
             self._state.expect(job)
+            self._alarms.watch_end(job)
         if not job.resizable:
             text = "submitted for {size} processors only"
             return _continue(job.id, "rigid", text, size=job.size)
@@ -424,6 +429,8 @@ class Resizes:
         job.history.configured(job.size, event.at)
         job.become(JobState.RUNNING)
         state.expect(job)
+        if job.minimum:
+            self._alarms.watch_end(job)
 
     def _give_up(self, job: Job, resize: Resize) -> list[GiveUp]:
         """Try no resize any more that may end the job, or that fails again and again.
