@@ -317,6 +317,22 @@ class Job:
         self.estimate_s = passed + max(0.0, work_s) * slower
         self.walltime_s = passed + max(0.0, allowed_s) * max(slower, 1.0)
 
+    def _allow_more(self, more_s: float, *, is_estimate: bool) -> None:
+        """Prolong the walltime of a malleable job that has started by so much; see `expect_on`."""
+        assert self.started_at is not None
+        at, work_s, allowed_s = self.left
+        least_s = at - self.started_at
+        self.walltime_s = max(least_s, self.walltime_s + more_s * self.stretch)
+        if is_estimate:
+            work_s += more_s
+            self.estimate_s = max(least_s, self.estimate_s + more_s * self.slowness(self.size))
+        self.left = at, work_s, allowed_s + more_s
+
+    @property
+    def stretch(self) -> float:
+        """Seconds of its run time limit, on its present size, for each second of its walltime."""
+        return max(self.slowness(self.size), 1.0) if self.minimum else 1.0
+
     def slowness(self, size: int) -> float:
         """Expected time on a size as a multiple of that on the requested one.
 
@@ -368,23 +384,28 @@ class Job:
 
     def change_request(self, spec: JobSpec) -> None:
         """Take another request while it is PENDING and in no queue."""
-        self.change_limits(spec)
+        self.change_limits(spec, is_estimate=True)
         self.processors, self.topology = spec.processors, spec.topology
-        self.estimate_s = self.walltime_s = spec.walltime_s
         self.first_estimate_s = 0.0
         self.conditions, self.partition = spec.conditions, spec.partition
 
-    def change_limits(self, spec: JobSpec) -> None:
+    def change_limits(self, spec: JobSpec, *, is_estimate: bool = False) -> None:
         """Take a request with other limits and labels; the rest of the record stays.
 
         So does the array whose task the job is, which no user requests.
+
+        Parameters
+        ----------
+        is_estimate : whether the walltime is the estimate of the job, too.
         """
         if spec.task_of != self.spec.task_of:
             spec = replace(spec, task_of=self.spec.task_of)
-        if self.walltime_s == self.spec.walltime_s:
-            self.walltime_s = spec.walltime_s
+        if self.minimum and self.started_at is not None:
+            self._allow_more(spec.walltime_s - self.spec.walltime_s, is_estimate=is_estimate)
         else:
-            self.walltime_s *= spec.walltime_s / self.spec.walltime_s
+            self.walltime_s = spec.walltime_s
+            if is_estimate:
+                self.estimate_s = spec.walltime_s
         if spec.min_processors != self.spec.min_processors:
             self.minimum = spec.min_processors or 0
         self.spec = spec

@@ -300,9 +300,7 @@ class JobEvents:
     def _change_limits(self, job: Job, spec: JobSpec) -> None:
         """Change the walltime, the largest size and the labels of a live job."""
         state = self._state
-        job.change_limits(spec)
-        if self._predictor is None:
-            job.estimate_s = job.walltime_s
+        job.change_limits(spec, is_estimate=self._predictor is None)
         self._alarms.limit(job)
         state.expect(job)
         self._queueing.limit_steps(job)

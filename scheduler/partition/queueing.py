@@ -341,5 +341,4 @@ class Queueing:
 def _limit_step(step: Job, job: Job, began: float) -> None:
     """Let a step that began at a time (s) end with its job by the walltime."""
     left_s = max(job.expected_end - began, LEAST_S)
-    step.change_limits(replace(step.spec, walltime_s=left_s))
-    step.estimate_s = left_s
+    step.change_limits(replace(step.spec, walltime_s=left_s), is_estimate=True)

@@ -268,15 +268,15 @@ class JobChanges:
 
     def _check_way(self, job: Job, walltime_s: float) -> None:
         """Refuse a walltime by which a running job overruns a reservation that was granted."""
-        assert job.started_at is not None
-        share = job.spec.walltime_s / job.walltime_s  # below 1 after time on fewer processors
-        until, ahead_s = job.started_at + walltime_s / share, self._clock.ahead_s
+        allowed_s, ahead_s = job.spec.walltime_s, self._clock.ahead_s
+        until = job.expected_end + (walltime_s - allowed_s) * job.stretch
         obstacle = self._core.in_the_way(job, until)
         if obstacle is None:
             return
-        begin, most_s = obstacle.begin + ahead_s, int((obstacle.begin - job.started_at) * share)
+        begin = obstacle.begin + ahead_s
+        most_s = int(allowed_s + (obstacle.begin - job.expected_end) / job.stretch)
         advice = f"raise its walltime to {format_time(most_s)} at most"
-        if most_s <= job.spec.walltime_s:
+        if most_s <= allowed_s:
             advice = "leave its walltime as it is"
         what = obstacle.name
         if obstacle.admits:

@@ -234,7 +234,9 @@ def test_a_job_that_is_queued_again_loses_what_its_start_set_alone() -> None:
 def test_another_request_changes_what_follows_from_it_alone() -> None:
     job = EVERYTHING.job()
     job.change_limits(JobSpec(2, 50.0))
-    assert changed(job) == {"spec", "walltime_s"}
+    assert changed(job) == {"spec", "walltime_s", "left"}
+    job = msgspec.structs.replace(EVERYTHING, state=JobState.PENDING, started_at=None).job()
     job.change_request(JobSpec(3, 50.0, topology=Topology("power-of-2"), partition="short"))
-    of_queued = {"processors", "topology", "estimate_s", "first_estimate_s", "conditions"}
-    assert changed(job) == {"spec", "walltime_s", "partition"} | of_queued
+    of_queued = {"processors", "topology", "estimate_s", "first_estimate_s"}
+    of_queued |= {"walltime_s", "partition", "conditions"}
+    assert changed(job) == {"spec", "state", "started_at"} | of_queued
