@@ -386,6 +386,7 @@ class Job:
         """Take another request while it is PENDING and in no queue."""
         self.change_limits(spec, is_estimate=True)
         self.processors, self.topology = spec.processors, spec.topology
+        self.minimum = spec.min_processors or 0
         self.first_estimate_s = 0.0
         self.conditions, self.partition = spec.conditions, spec.partition
 
@@ -419,7 +420,7 @@ class Job:
         size of 0 for the time in the queue.
         """
         self.become(S.PENDING)
-        self.processors = self.spec.processors
+        self.processors, self.minimum = self.spec.processors, self.spec.min_processors or 0
         self.requeue_asked = False
         self.first_group = self.next_group
         self.sizes += ((at, 0),)

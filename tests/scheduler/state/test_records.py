@@ -225,10 +225,10 @@ def test_a_copy_and_a_restored_job_lose_nothing(state: JobState) -> None:
 def test_a_job_that_is_queued_again_loses_what_its_start_set_alone() -> None:
     job = EVERYTHING.job()
     job.requeue(20.0, "again")
-    assert changed(job) == OF_A_START | {"requeues", "requeued_why"}
+    assert changed(job) == OF_A_START | {"requeues", "requeued_why", "minimum"}
     job = EVERYTHING.job()
     job.redirect(20.0, "other")
-    assert changed(job) == OF_A_START | {"redirected_at", "queued_at", "partition"}
+    assert changed(job) == OF_A_START | {"redirected_at", "queued_at", "partition", "minimum"}
 
 
 def test_another_request_changes_what_follows_from_it_alone() -> None:
@@ -237,6 +237,6 @@ def test_another_request_changes_what_follows_from_it_alone() -> None:
     assert changed(job) == {"spec", "walltime_s", "left"}
     job = msgspec.structs.replace(EVERYTHING, state=JobState.PENDING, started_at=None).job()
     job.change_request(JobSpec(3, 50.0, topology=Topology("power-of-2"), partition="short"))
-    of_queued = {"processors", "topology", "estimate_s", "first_estimate_s"}
+    of_queued = {"processors", "minimum", "topology", "estimate_s", "first_estimate_s"}
     of_queued |= {"walltime_s", "partition", "conditions"}
     assert changed(job) == {"spec", "state", "started_at"} | of_queued
