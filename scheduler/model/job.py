@@ -582,18 +582,7 @@ class Job:
 
     def contracts_to(self, size: int) -> int | None:
         """Smallest size from this one on to which it can contract by whole groups; None: none."""
-        if self.history.failed_contractions.given_up:
-            return None
-        key = self.next_group, len(self.groups), self.resize is None
-        if self._sums is None or self._sums[0] != key:
-            joining = () if self.resize is None else self.resize.joining
-            sums = 1  # bit s: some of its groups have s processors together
-            for group, held in self.leavable.items():
-                if group not in joining:
-                    sums |= sums << count(held.intervals)
-            self._sums = key, sums
-        sums, present = self._sums[1], self.size
-        limits = self._size_limits()
+        sums, limits, present = self._group_sums(), self._size_limits(), self.size
         for place in range(limits.below(max(size, self.least)), limits.count):
             to = limits.at(place)
             if to >= present:
@@ -601,6 +590,36 @@ class Job:
             if sums >> (present - to) & 1:
                 return to
         return None
+
+    def contracts_within(self, size: int) -> int | None:
+        """Largest size up to this one to which it can contract by whole groups; None: none."""
+        sums, limits, present, least = (
+            self._group_sums(),
+            self._size_limits(),
+            self.size,
+            self.least,
+        )
+        for place in range(limits.below(min(size + 1, present)) - 1, -1, -1):
+            to = limits.at(place)
+            if to < least:
+                return None
+            if sums >> (present - to) & 1:
+                return to
+        return None
+
+    def _group_sums(self) -> int:
+        """Bit s: some of the groups that may leave have s processors together."""
+        if self.history.failed_contractions.given_up:
+            return 0
+        key = self.next_group, len(self.groups), self.resize is None
+        if self._sums is None or self._sums[0] != key:
+            joining = () if self.resize is None else self.resize.joining
+            sums = 1
+            for group, held in self.leavable.items():
+                if group not in joining:
+                    sums |= sums << count(held.intervals)
+            self._sums = key, sums
+        return self._sums[1]
 
     @property
     def expected_end(self) -> float:

@@ -258,8 +258,8 @@ class Resizes:
             return None
         facts: Facts = {"size": size, "bounds": str(job.bounds)}
         if size > job.most:
-            to = job.contracts_to(job.valid_up_to(job.most) or job.most)
-            if to is None or to > job.most or self._view.failed_lately(job, to):
+            to = job.contracts_within(job.most)
+            if to is None or self._view.failed_lately(job, to):
                 return None
             text = "from {size} to {to}: its program requests {bounds}"
             return self._contract(job, Shrink(to, Reason("request", text, {**facts, "to": to})))

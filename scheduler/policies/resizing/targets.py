@@ -399,12 +399,10 @@ def _contract(
         rule = FREE
         text += "; job {first} waits for {least}, {free} are free"
     if lacking > 0 or size > slack * target:
-        floor = floor_of(job)
-        least = min(target, max(floor, size - lacking))
+        least = min(target, max(floor_of(job), size - lacking))
         to = job.contracts_to(least)
-        while to is None and lacking > 0 and least > floor:  # its groups add up to no such size
-            least -= 1
-            to = job.contracts_to(least)
+        if to is None and lacking > 0:  # its groups add up to no such size
+            to = job.contracts_within(least)
     if to is None or view.failed_lately(job, to):
         text = "it has more than its part of {part} processors, and no job waits for them"
         if lacking > 0:
