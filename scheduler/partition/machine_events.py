@@ -280,11 +280,14 @@ def _table(
 
 def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
     """Processors that a resizable job leaves before a time (s) by contracting as far as it can."""
-    if job.state is not JobState.RUNNING or not job.resizable or not job.smaller:
+    if job.state is not JobState.RUNNING or not job.resizable:
         return ProcSet()
     if resizes.scenario.resizing_of(job.spec.queue) is None or resizes.soon(job) > begin:
         return ProcSet()
-    groups = leaving_groups(job.own_groups, job.size - job.smaller[-1])
+    to = job.contracts_to(job.least)
+    if to is None:
+        return ProcSet()
+    groups = leaving_groups(job.leavable, job.size - to)
     return ProcSet.union(job.groups[group] for group in groups or ())
 
 
