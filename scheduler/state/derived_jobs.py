@@ -82,7 +82,7 @@ class Arrays:
             number, jobs, waiting = array.id, self._jobs, self._waiting[array.id]
             waiting[:] = [n for n in waiting if n in jobs and jobs[n].state is PENDING]
             eligible = sum([jobs[n].conditions is None for n in waiting])
-            count = min(free // array.spec.processors + 1 - eligible, self._room(array))
+            count = min(free // array.start_least + 1 - eligible, self._room(array))
             if count <= 0:
                 continue
             ready = to_come(array).ready
