@@ -9,8 +9,8 @@ The tasks of an array that are to come are jobs in a list, although the service 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import inf
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -26,37 +26,40 @@ from scheduler.text.plain import plain
 from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
-LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])", re.ASCII)
+_LETTER = re.compile(r"%(\.?)(\d*)([A-Za-z%])", re.ASCII)
 #: Characters of a column, at most.
-MOST_WIDE = 4096
+_MOST_WIDE = 4096
 #: A column by name. Its width follows ``:``, as of squeue, or ``%-``: the texts begin at the left.
 #: Where it follows ``%``, as of sacct, they end at the right.
 _NAME = re.compile(r"\s*([A-Za-z_]+)\s*(?:(:|%-?)(\d+))?\s*", re.ASCII)
 
 
 class Field(NamedTuple):
-    """A field of a job.
+    """A field of a job, or of another thing that a listing has lines of.
 
     Attributes
     ----------
     heading : of its column.
-    text : writes it, given a job and the present time (Unix seconds).
+    value : what it is of a job at a time (Unix seconds). Jobs are sorted by it, None comes last.
     letters : of ``squeue --format``; "": none.
     names : further names, those of squeue and sacct.
-    key : what jobs are sorted by; None: the text.
+    form : writes a value that is not None.
     is_left : whether the column is aligned to the left.
+    unknown : text of None.
     """
 
     heading: str
-    text: Callable[[JobInfo, float], str]
+    value: Callable[[Any, float], Any]
     letters: str = ""
     names: tuple[str, ...] = ()
-    key: Callable[[JobInfo, float], Any] | None = None
+    form: Callable[[Any], str] = str
     is_left: bool = False
+    unknown: str = "-"
 
-    def sort_key(self, job: JobInfo, now: float) -> Any:
-        """Return what jobs are sorted by."""
-        return self.text(job, now) if self.key is None else self.key(job, now)
+    def text(self, job: Any, now: float) -> str:
+        """Write what it is of a job."""
+        value = self.value(job, now)
+        return self.unknown if value is None else self.form(value)
 
 
 def sizes_text(job: JobInfo) -> str:
@@ -91,22 +94,13 @@ def amounts_text(resources: Mapping[str, int]) -> str:
     return ",".join(f"{name}={amount}" for name, amount in resources.items()) or "-"
 
 
-def progress_text(job: JobInfo) -> str:
-    """Write how much of its iterations a job has finished, such as ``42%``; ``-`` if not known."""
-    return f"{100 * job.iteration // job.iterations}%" if job.iterations else "-"
-
-
-def memory_text(job: JobInfo) -> str:
-    """Write the largest memory of a job, such as ``512M``; ``-`` if it was not measured."""
-    return f"{job.max_memory_mib}M" if job.max_memory_mib else "-"
+def progress_pct(job: JobInfo) -> int | None:
+    """Percentage of its iterations that a job has finished; None if it is not known."""
+    return 100 * job.iteration // job.iterations if job.iterations else None
 
 
 def _processors(job: JobInfo) -> int:
     return job.size or job.requested
-
-
-def _nodes(job: JobInfo) -> int:
-    return len(job.nodes.split(",")) if job.nodes else 0
 
 
 def _place(job: JobInfo) -> str:
@@ -115,28 +109,10 @@ def _place(job: JobInfo) -> str:
     return f"({in_local_time(job.reason)})" if is_told else job.nodes
 
 
-def _left_s(job: JobInfo, now: float) -> float:
-    return job.walltime_s - running_s(job, now)
-
-
-def _exit_code(job: JobInfo) -> str:
-    return f"{job.exit_code}:{job.signal}"
-
-
-def _moment(at: float | None) -> str:
-    return "-" if at is None else format_moment(at)
-
-
-def _short_moment(at: float | None, now: float) -> str:
-    """Write a Unix time as the local time of day, or as month and day on another day."""
-    if at is None:
-        return "-"
-    date, _, time = format_moment(at).partition("T")
-    return time if format_moment(now).startswith(date) else f"{date[5:]}T{time[:5]}"
-
-
-def _queue(job: JobInfo) -> str:
-    return job.partition or job.queue or "-"
+def _short_moment(moments: tuple[float, float]) -> str:
+    """Write a Unix time as the local time of day; on another day than the second one, the date."""
+    date, _, time = format_moment(moments[0]).partition("T")
+    return time if format_moment(moments[1]).startswith(date) else f"{date[5:]}T{time[:5]}"
 
 
 def _array(job: JobInfo, part: int) -> str:
@@ -147,105 +123,61 @@ def _array(job: JobInfo, part: int) -> str:
 
 #: Name -> field.
 FIELDS: dict[str, Field] = {
-    "jobid": Field(
-        "JOBID", lambda job, now: job.label or str(job.job), "i", key=lambda job, now: job.job
-    ),
-    "number": Field(
-        "NUMBER", lambda job, now: str(job.job), "A", ("jobidraw",), lambda job, now: job.job
-    ),
+    "jobid": Field("JOBID", lambda job, now: (job.job, job.label or f"{job.job}"), "i",
+                   form=itemgetter(1)),
+    "number": Field("NUMBER", lambda job, now: job.job, "A", ("jobidraw",)),
     "array": Field("ARRAY", lambda job, now: _array(job, 0), "F", ("arrayjobid",)),
     "task": Field("TASK", lambda job, now: _array(job, 2), "K", ("arraytaskid",)),
-    "queue": Field("QUEUE", lambda job, now: _queue(job), "q", ("qos",), is_left=True),
+    "queue": Field("QUEUE", lambda job, now: job.partition or job.queue or "-", "q", ("qos",),
+                   is_left=True),
     "partition": Field("PARTITION", lambda job, now: job.partition, "P", is_left=True),
     "name": Field("NAME", lambda job, now: job.name, "j", ("jobname",), is_left=True),
     "user": Field("USER", lambda job, now: job.user, "u", ("username",), is_left=True),
     "st": Field("ST", lambda job, now: job.code, "t", ("statecompact",), is_left=True),
     "state": Field("STATE", lambda job, now: job.state, "T", is_left=True),
-    "time": Field(
-        "TIME", lambda job, now: format_time(running_s(job, now)), "M", ("elapsed", "timeused"),
-        running_s,
-    ),
-    "seconds": Field(
-        "SECONDS", lambda job, now: f"{running_s(job, now):.0f}", "", ("elapsedraw",), running_s
-    ),
-    "run": Field("RUN", lambda job, now: format_time(running_s(job, now)), key=running_s),
-    "wait": Field("WAIT", lambda job, now: format_time(waited_s(job, now)), key=waited_s),
-    "walltime": Field(
-        "WALLTIME", lambda job, now: format_time(job.walltime_s), "l", ("timelimit",),
-        lambda job, now: job.walltime_s,
-    ),
-    "minutes": Field(
-        "MINUTES", lambda job, now: f"{job.walltime_s / 60:.0f}", "", ("timelimitraw",),
-        lambda job, now: job.walltime_s,
-    ),
-    "time_left": Field(
-        "TIME_LEFT", lambda job, now: format_time(_left_s(job, now)), "L", ("timeleft",), _left_s
-    ),
-    "submit": Field(
-        "SUBMIT", lambda job, now: format_moment(job.submitted_at), "V", ("submittime",)
-    ),
-    "start": Field(
-        "START", lambda job, now: _moment(job.started_at), "S", ("starttime",),
-        lambda job, now: inf if job.started_at is None else job.started_at,
-    ),
-    "started": Field(
-        "START", lambda job, now: _short_moment(job.started_at, now),
-        key=lambda job, now: inf if job.started_at is None else job.started_at,
-    ),
-    "end": Field(
-        "END", lambda job, now: _moment(end_of(job)), "e", ("endtime",),
-        lambda job, now: inf if (end := end_of(job)) is None else end,
-    ),
-    "nodes": Field(
-        "NODES", lambda job, now: str(_nodes(job)), "D", ("nnodes", "numnodes"),
-        lambda job, now: _nodes(job),
-    ),
-    "procs": Field(
-        "PROCS", lambda job, now: str(_processors(job)), "C", ("ncpus", "alloccpus", "numcpus"),
-        lambda job, now: _processors(job),
-    ),
-    "size": Field(
-        "SIZE", lambda job, now: f"{_processors(job)}/{job.max_processors or job.requested}",
-        key=lambda job, now: _processors(job),
-    ),
-    "min": Field(
-        "MIN", lambda job, now: str(job.min_processors or job.requested),
-        key=lambda job, now: job.min_processors or job.requested,
-    ),
+    "time": Field("TIME", running_s, "M", ("elapsed", "timeused"), format_time),
+    "seconds": Field("SECONDS", running_s, "", ("elapsedraw",), "{:.0f}".format),
+    "run": Field("RUN", running_s, form=format_time),
+    "wait": Field("WAIT", waited_s, form=format_time),
+    "walltime": Field("WALLTIME", lambda job, now: job.walltime_s, "l", ("timelimit",),
+                      format_time),
+    "minutes": Field("MINUTES", lambda job, now: job.walltime_s / 60, "", ("timelimitraw",),
+                     "{:.0f}".format),
+    "time_left": Field("TIME_LEFT", lambda job, now: job.walltime_s - running_s(job, now), "L",
+                       ("timeleft",), format_time),
+    "submit": Field("SUBMIT", lambda job, now: job.submitted_at, "V", ("submittime",),
+                    format_moment),
+    "start": Field("START", lambda job, now: job.started_at, "S", ("starttime",), format_moment),
+    "started": Field("START", lambda job, now: None if job.started_at is None
+                     else (job.started_at, now), form=_short_moment),
+    "end": Field("END", lambda job, now: end_of(job), "e", ("endtime",), format_moment),
+    "nodes": Field("NODES", lambda job, now: len(job.nodes.split(",")) if job.nodes else 0, "D",
+                   ("nnodes", "numnodes")),
+    "procs": Field("PROCS", lambda job, now: _processors(job), "C",
+                   ("ncpus", "alloccpus", "numcpus")),
+    "size": Field("SIZE", lambda job, now: (_processors(job), job.max_processors or job.requested),
+                  form=lambda sizes: "{}/{}".format(*sizes)),
+    "min": Field("MIN", lambda job, now: job.min_processors or job.requested),
     "sizes": Field("SIZES", lambda job, now: sizes_text(job)),
-    "priority": Field(
-        "PRIORITY", lambda job, now: f"{job.priority:g}", "Qp", ("prioritylong",),
-        lambda job, now: job.priority,
-    ),
-    "done": Field("DONE", lambda job, now: progress_text(job)),
+    "priority": Field("PRIORITY", lambda job, now: job.priority, "Qp", ("prioritylong",),
+                      "{:g}".format),
+    "done": Field("DONE", lambda job, now: progress_pct(job), form="{}%".format),
     "demand": Field("DEMAND", lambda job, now: amounts_text(job.shared)),
-    "maxmem": Field(
-        "MAXMEM", lambda job, now: memory_text(job), "", ("maxrss",),
-        lambda job, now: job.max_memory_mib,
-    ),
-    "exitcode": Field("EXITCODE", lambda job, now: _exit_code(job), "", ("exit_code",)),
+    "maxmem": Field("MAXMEM", lambda job, now: job.max_memory_mib, "", ("maxrss",),
+                    lambda mib: f"{mib}M" if mib else "-"),
+    "exitcode": Field("EXITCODE", lambda job, now: f"{job.exit_code}:{job.signal}", "",
+                      ("exit_code",)),
     "nodelist": Field("NODELIST", lambda job, now: job.nodes, "N", is_left=True),
-    "reason": Field(
-        "REASON", lambda job, now: in_local_time(job.reason), "r", is_left=True
-    ),
-    "place": Field(
-        "NODELIST(REASON)",
-        lambda job, now: _place(job),
-        "R", ("reasonlist",), is_left=True,
-    ),
-    "how": Field(
-        "REASON",
-        lambda job, now: in_local_time("; ".join(filter(None, (job.reason, job.failed_resizes)))),
-        is_left=True,
-    ),
+    "reason": Field("REASON", lambda job, now: in_local_time(job.reason), "r", is_left=True),
+    "place": Field("NODELIST(REASON)", lambda job, now: _place(job), "R", ("reasonlist",),
+                   is_left=True),
+    "how": Field("REASON", lambda job, now: in_local_time(
+        "; ".join(filter(None, (job.reason, job.failed_resizes)))), is_left=True),
     "command": Field("COMMAND", lambda job, now: " ".join(job.argv), "o", is_left=True),
     "output": Field("OUTPUT", lambda job, now: job.output, "", ("stdout",), is_left=True),
 }  # fmt: skip
 _BY_NAME = {name: field for own, field in FIELDS.items() for name in (own, *field.names)}
 _BY_LETTER = {letter: field for field in FIELDS.values() for letter in field.letters}
-LETTERS = " ".join(
-    f"%{letter} {name}" for name, field in sorted(FIELDS.items()) for letter in field.letters
-)
 
 
 class Column(NamedTuple):
@@ -273,8 +205,8 @@ class Column(NamedTuple):
         return cut.ljust(self.width) if self.is_left else cut.rjust(self.width)
 
 
-class JobFormat(NamedTuple):
-    """Columns of a listing of jobs.
+class ListingFormat(NamedTuple):
+    """Columns of a listing, of jobs unless its fields are of other things.
 
     Attributes
     ----------
@@ -291,19 +223,19 @@ class JobFormat(NamedTuple):
         return any(column.field.heading == "START" for column in self.columns)
 
     @classmethod
-    def of(cls, *names: str) -> JobFormat:
+    def of(cls, *names: str) -> ListingFormat:
         """Make a table of these fields."""
         return cls([Column(FIELDS[name], is_left=FIELDS[name].is_left) for name in names])
 
     @classmethod
-    def parse(cls, text: str) -> JobFormat:
+    def parse(cls, text: str) -> ListingFormat:
         """Read a format in letters or names.
 
         Raises
         ------
         ReshapeError : there is no such field.
         """
-        return _in_letters(text) if LETTER.search(text) else _in_names(text)
+        return in_letters(text) if _LETTER.search(text) else _in_names(text)
 
     def table(self, jobs: Sequence[JobInfo], now: float) -> Table:
         """Make a table of jobs."""
@@ -314,7 +246,7 @@ class JobFormat(NamedTuple):
         return Table([column.field.heading for column in self.columns], rows, frozenset(left))
 
     def render(
-        self, jobs: Sequence[JobInfo], now: float, *, parsable: bool = False, heads: bool = True
+        self, jobs: Sequence[Any], now: float, *, parsable: bool = False, heads: bool = True
     ) -> str:
         """Write jobs, a line each.
 
@@ -336,46 +268,50 @@ class JobFormat(NamedTuple):
         return "".join(column.fit(plain(text)) + column.after for column, text in pairs)
 
 
-def width_of(text: str) -> int:
-    """Read the width of a column; 0 of "", which is as wide as needed.
-
-    Raises
-    ------
-    ReshapeError : it is too large.
-    """
-    width = whole_number(text or "0", MOST_WIDE)
+def _width(text: str) -> int:
+    """Read the width of a column; 0 of "", which is as wide as needed."""
+    width = whole_number(text or "0", _MOST_WIDE)
     if width is None:
         raise ReshapeError(
-            f"the format has a column of {text[:20]} characters: at most {MOST_WIDE}"
+            f"the format has a column of {text[:20]} characters: at most {_MOST_WIDE}"
         )
     return width
 
 
-def _in_letters(text: str) -> JobFormat:
+def in_letters(text: str, fields: Mapping[str, Field] = _BY_LETTER) -> ListingFormat:
+    """Read a format in letters.
+
+    Parameters
+    ----------
+    fields : letter -> field.
+
+    Raises
+    ------
+    ReshapeError : there is no such field, or none in the format.
+    """
+    known = " ".join(f"%{letter} {field.heading.lower()}" for letter, field in fields.items())
     columns: list[Column] = []
     before, end = "", 0
-    for match in LETTER.finditer(text):
+    for match in _LETTER.finditer(text):
         between, end = text[end : match.start()], match.end()
         point, width, letter = match.groups()
-        if letter != "%" and letter not in _BY_LETTER:
-            raise ReshapeError(f"the format has the letter %{letter}: known are {LETTERS}")
+        if letter == "%":
+            between += "%"
         if columns:
             columns[-1] = columns[-1]._replace(after=columns[-1].after + between)
         else:
             before += between
-        if letter == "%" and columns:
-            columns[-1] = columns[-1]._replace(after=columns[-1].after + "%")
-        elif letter == "%":
-            before += "%"
-        else:
-            columns.append(Column(_BY_LETTER[letter], width_of(width), is_left=not point))
+        if letter in fields:
+            columns.append(Column(fields[letter], _width(width), is_left=not point))
+        elif letter != "%":
+            raise ReshapeError(f"the format has the letter %{letter}: known are {known}")
     if not columns:
-        raise ReshapeError(f"the format {text!r} has no field: known are {LETTERS}")
+        raise ReshapeError(f"the format {text!r} has no field: known are {known}")
     columns[-1] = columns[-1]._replace(after=columns[-1].after + text[end:])
-    return JobFormat(columns, before)
+    return ListingFormat(columns, before)
 
 
-def _in_names(text: str) -> JobFormat:
+def _in_names(text: str) -> ListingFormat:
     columns = []
     for part in text.split(","):
         match = _NAME.fullmatch(part)
@@ -385,8 +321,8 @@ def _in_names(text: str) -> JobFormat:
             unknown = f"the format has the field {word!r}"
             raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
         is_left = field.is_left if match[2] is None else match[2] != "%"
-        columns.append(Column(field, width_of(match[3] or ""), is_left, name=match[1]))
-    return JobFormat(columns)
+        columns.append(Column(field, _width(match[3] or ""), is_left, name=match[1]))
+    return ListingFormat(columns)
 
 
 def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]:
@@ -407,12 +343,49 @@ def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]
         if field is None:
             unknown = f"jobs cannot be sorted by {word!r}"
             raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
-        key = field.sort_key
-        ordered.sort(key=lambda job: key(job, now), reverse=part.strip().startswith("-"))
+        ordered.sort(
+            key=lambda job: ((value := field.value(job, now)) is None, value),
+            reverse=part.strip().startswith("-"),
+        )
     return ordered
 
 
-def queue_format(jobs: Sequence[JobInfo]) -> JobFormat:
+def states_in(text: str, names: Mapping[str, str]) -> set[str]:
+    """Read the states of a list, by their short or long names, in any case.
+
+    Parameters
+    ----------
+    names : short name -> long name. ``all`` stands for all of them.
+
+    Raises
+    ------
+    ReshapeError : there is no such state.
+    """
+    states = {names.get(word, word) for word in text.upper().split(",")}
+    known = {*names.values()}
+    if "ALL" in states:
+        return known
+    for word in sorted(states - known):
+        raise ReshapeError(f"{word!r} is no state of a job: known are {', '.join(sorted(known))}")
+    return states
+
+
+def choose(jobs: Iterable[JobInfo], **choices: str | Container[str] | None) -> list[JobInfo]:
+    """Choose the jobs whose fields have one of some values.
+
+    Parameters
+    ----------
+    choices : field of `JobInfo` -> values, also as a list with commas; None: all.
+    """
+    allowed = {
+        name: values.split(",") if isinstance(values, str) else values
+        for name, values in choices.items()
+        if values is not None
+    }
+    return [job for job in jobs if all(getattr(job, name) in allowed[name] for name in allowed)]
+
+
+def queue_format(jobs: Sequence[JobInfo]) -> ListingFormat:
     """Columns of `reshape queue`, similar to those of squeue.
 
     QUEUE is the partition or the queue, SIZE the current (or requested) size and the largest one.
@@ -422,18 +395,18 @@ def queue_format(jobs: Sequence[JobInfo]) -> JobFormat:
     done = ["done"] if any(job.iterations for job in jobs) else []
     demand = ["demand"] if any(job.shared for job in jobs) else []
     who, times = ("jobid", "queue", "name", "user", "st"), ("time", "time_left")
-    return JobFormat.of(*who, *times, *done, "nodes", "size", *demand, "started", "place")
+    return ListingFormat.of(*who, *times, *done, "nodes", "size", *demand, "started", "place")
 
 
-def history_format() -> JobFormat:
+def history_format() -> ListingFormat:
     """Columns of `reshape history`, similar to those of sacct."""
     ends = ("exitcode", "submit", "wait", "run", "sizes", "maxmem", "how")
-    return JobFormat.of("jobid", "queue", "name", "user", "state", *ends)
+    return ListingFormat.of("jobid", "queue", "name", "user", "state", *ends)
 
 
-def steps_format() -> JobFormat:
+def steps_format() -> ListingFormat:
     """Columns of the steps of a job."""
-    return JobFormat.of("jobid", "name", "state", "exitcode", "time", "sizes", "place")
+    return ListingFormat.of("jobid", "name", "state", "exitcode", "time", "sizes", "place")
 
 
 def one_by_one(jobs: Iterable[JobInfo]) -> Iterator[JobInfo]:

@@ -8,7 +8,7 @@ from textwrap import indent
 from reshape.times import in_local_time
 from scheduler.client.columns import (
     amounts_text,
-    progress_text,
+    progress_pct,
     running_s,
     sizes_text,
     waited_s,
@@ -22,7 +22,7 @@ from scheduler.text.tables import Table, render
 
 def _iteration_text(job: JobInfo) -> str:
     """Write how far a job is, as it reported last, up to 50 ms and an iteration ago."""
-    of = f" of {job.iterations}, {progress_text(job)}" if job.iterations else ""
+    of = f" of {job.iterations}, {progress_pct(job)}%" if job.iterations else ""
     when = " when it reported last" if job.ended_at else ""
     took = f", an iteration took {job.iteration_s:.3f} s" if job.iteration_s else ""
     return f"{job.iteration}{of}{when}{took}"

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from reshape.cli.options import ParsedText, WholeRange, example
-from reshape.errors import ReshapeError, nearest
+from reshape.errors import ReshapeError
 from scheduler.client import tables
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api import operations
@@ -23,11 +23,13 @@ from scheduler.client.api.asking import (
 )
 from scheduler.client.api.client import Client, user_of
 from scheduler.client.columns import (
-    JobFormat,
+    ListingFormat,
+    choose,
     has_task,
     history_format,
     queue_format,
     sorted_jobs,
+    states_in,
 )
 from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
 from scheduler.client.options import (
@@ -50,25 +52,15 @@ from scheduler.protocol.messages import JobInfo
 from scheduler.text.tables import render
 
 WATCH_S = 2.0
-
-
-def _states(text: str) -> frozenset[str]:
-    """States of jobs, by their long or short names."""
-    known = {state.value: state.name for state in JobState}
-    states = set()
-    for word in text.upper().split(","):
-        name = known.get(word, word)
-        if name != "ALL" and name not in known.values():
-            raise ValueError(f"{word!r} is not a state{nearest(word, [*known.values(), *known])}")
-        states.add(name)
-    return frozenset(known.values() if "ALL" in states else states)
+#: Short name of a state -> long name.
+STATES = {state.value: state.name for state in JobState}
 
 
 format_option = click.option(
     "--format",
     "-o",
     "columns",
-    type=ParsedText("FORMAT", JobFormat.parse, JobFormat),
+    type=ParsedText("FORMAT", ListingFormat.parse, ListingFormat),
     help="Columns: by names as in jobid,state:20 (docs/listings.md lists them), or by letters of"
     " squeue, as in '%i %.10T'.",
 )
@@ -81,10 +73,8 @@ def _matching(
     *,
     user: str | None,
     me: bool,
-    states: frozenset[str] | None,
-    name: str | None,
-    partition: str | None,
     numbers: list[JobRange] | None,
+    **choices: Any,
 ) -> list[JobInfo]:
     """Choose jobs by the options of `queue`.
 
@@ -92,23 +82,15 @@ def _matching(
     ------
     ReshapeError : a task or step that `numbers` names does not exist.
     """
-    users = None if user is None else {*user.split(",")}
-    if me:
-        users = {*(users or ()), user_of(directory)}
-    names = None if name is None else {*name.split(",")}
-    partitions = None if partition is None else {*partition.split(",")}
-    spans = [span for each in numbers or () for span in _spans(directory, each)]
+    users = [name for name in (user, user_of(directory) if me else None) if name is not None]
+    chosen = choose(jobs, user=",".join(users) if users else None, **choices)
+    if numbers is None:
+        return chosen
+    spans = [span for each in numbers for span in _spans(directory, each)]
     return [
         job
-        for job in jobs
-        if (users is None or job.user in users)
-        and (names is None or job.name in names)
-        and (partitions is None or job.partition in partitions)
-        and (states is None or job.state in states)
-        and (
-            numbers is None
-            or any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
-        )
+        for job in chosen
+        if any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
     ]
 
 
@@ -116,17 +98,16 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
     """First and last numbers of the jobs that a range stands for, or a name."""
     if named.last is not None:
         return [(named.first.job, named.last)]
-    found = run(directory, operations.tasks_of(named.first))
-    if not found.tasks:
-        return [(found.job, found.job)]
+    job = run(directory, operations.tasks_of(named.first))
+    if not job.tasks:
+        return [(job.job, job.job)]
+    array = run(directory, operations.array_of(job.job))
     try:
-        there = positions_of(
-            run(directory, operations.array_of(found.job)), TaskArray.parse(found.tasks)
-        )
+        positions = positions_of(array, TaskArray.parse(job.tasks))
     except ValueError as error:
-        raise ReshapeError(f"array {found.job}: {error}") from None
-    begin = found.job + 1
-    return [(begin + first, begin + last) for first, last in there.intervals]
+        raise ReshapeError(f"array {job.job}: {error}") from None
+    begin = job.job + 1
+    return [(begin + first, begin + last) for first, last in positions.intervals]
 
 
 @click.command()
@@ -141,8 +122,7 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
 @click.option(
     "--state",
     "-t",
-    "states",
-    type=ParsedText("STATES", _states, frozenset),
+    type=ParsedText("STATES", lambda text: states_in(text, STATES), set),
     help="List jobs in these states.",
 )
 @click.option("--name", "-n", metavar="NAMES", help="List jobs of these names.")
@@ -185,7 +165,7 @@ def queue(
     watch: bool,
     starts: bool,
     horizon: float | None,
-    columns: JobFormat | None,
+    columns: ListingFormat | None,
     order: str | None,
     noheader: bool,
     sites: Path | None,
@@ -244,8 +224,8 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
     context = click.get_current_context()
     form = [f"--{name}" for name in ("format", "sort", "noheader")]
     given = dict(zip(form, ("columns", "order", "noheader"), strict=True))
-    choice = ("user", "me", "name", "partition")
-    given |= {f"--{name}": name for name in choice} | {"--state": "states", "--jobs": "numbers"}
+    choice = ("user", "me", "name", "partition", "state")
+    given |= {f"--{name}": name for name in choice} | {"--jobs": "numbers"}
     given = {option: name for option, name in given.items() if is_given(context, name)}
     if sites is not None and (starts or given):
         first = "--start" if starts else next(iter(given))
@@ -287,7 +267,7 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
 def history(
     directory: Path,
     before: JobName | None,
-    columns: JobFormat | None,
+    columns: ListingFormat | None,
     noheader: bool,
     as_json: bool,
     parsable: bool,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -15,17 +16,18 @@ from scheduler.client.api import operations
 from scheduler.client.api.client import Client
 from scheduler.client.columns import (
     FIELDS,
-    LETTER,
-    Column,
-    JobFormat,
+    Field,
+    ListingFormat,
+    choose,
+    in_letters,
     one_by_one,
     sorted_jobs,
-    width_of,
+    states_in,
 )
 from scheduler.client.requests.slurm_manual import SACCT, SINFO, SQUEUE
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
-from scheduler.text.formats import format_moment, format_time
+from scheduler.text.formats import format_time
 
 #: Formats of squeue(1): without an option, with --long and with --start.
 _JOBS = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -41,12 +43,8 @@ TimelimitRaw Submit Start End NNodes NCPUS AllocCPUS NodeList Reason MaxRSS
 _AS_WRITTEN = {name.lower(): name for name in _NAMES.split()}
 #: Fields whose texts in sacct differ: it has the end of an ended job alone.
 _OF_SACCT = {
-    "start": FIELDS["start"]._replace(
-        text=lambda job, now: "Unknown" if job.started_at is None else format_moment(job.started_at)
-    ),
-    "end": FIELDS["end"]._replace(
-        text=lambda job, now: "Unknown" if job.ended_at is None else format_moment(job.ended_at)
-    ),
+    "start": FIELDS["start"]._replace(unknown="Unknown"),
+    "end": FIELDS["end"]._replace(value=lambda job, now: job.ended_at, unknown="Unknown"),
 }
 #: States that Slurm does not have -> how Slurm would call them.
 _STATES = {
@@ -65,16 +63,16 @@ def squeue(words: Sequence[str]) -> None:
     """List jobs as squeue(1) does."""
     given = SQUEUE.without_arguments(words, os.environ, ("format", "Format", "long", "start"))
     usual = _STARTS if "start" in given else _LONG_JOBS if "long" in given else _JOBS
-    form = JobFormat.parse(given.get("Format") or given.get("format") or usual)
-    wanted = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
-    wanted = states(given["states"]) if "states" in given else wanted
+    form = ListingFormat.parse(given.get("Format") or given.get("format") or usual)
+    usual_states = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
+    state = states(given["states"]) if "states" in given else usual_states
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
         listed = service.queue()
         listed += service.run(operations.ended_jobs({})) if "states" in given else []
         if "array" in given or "_" in given.get("jobs", ""):
             listed = [*one_by_one(listed)]
-        jobs = [job for job in chosen(all_as_slurm(listed), given, users) if job.state in wanted]
+        jobs = chosen(all_as_slurm(listed), given, user=users, state=state)
         if "notme" in given:
             jobs = [job for job in jobs if job.user != service.user]
         if form.has_starts:
@@ -92,57 +90,36 @@ def sacct(words: Sequence[str]) -> None:
     if "helpformat" in given:
         print(*_AS_WRITTEN.values(), *(name for name in FIELDS if name not in _AS_WRITTEN))
         return
-    form = JobFormat.parse(given.get("format") or (_BRIEF if "brief" in given else _ENDED))
-    columns = [
-        column._replace(field=_OF_SACCT.get(column.name.lower(), column.field))
-        for column in form.columns
-    ]
+    form = ListingFormat.parse(given.get("format") or (_BRIEF if "brief" in given else _ENDED))
     since, until = (_moment(given.get(name)) for name in ("starttime", "endtime"))
-    wanted = states(given.get("state") or "all")
+    state = states(given["state"] or "all") if "state" in given else None
     with Client() as service:
         listed = service.queue()
         listed += service.run(operations.ended_jobs({} if since is None else {"since": since}))
+    listed = all_as_slurm(listed, steps="allocations" not in given)
     jobs = [
         job
-        for job in chosen(
-            all_as_slurm(listed, steps="allocations" not in given), given, given.get("user")
-        )
+        for job in chosen(listed, given, user=given.get("user"), state=state)
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
-        and ("state" not in given or job.state in wanted)
     ]
-    heads = "noheader" not in given
-    if given.keys() & {"parsable", "parsable2"}:
-        _print_parsable(columns, jobs, given.get("delimiter") or "|", "parsable" in given, heads)
-        return
-    widths = [column._replace(width=column.width or 10) for column in columns]
-    for text in _lines(widths, jobs, heads=heads):
-        print(text)
-
-
-def _lines(columns: Sequence[Column], jobs: Iterable[JobInfo], *, heads: bool) -> Iterable[str]:
-    """Lines of a table of sacct, whose columns have fixed widths."""
     now = time.time()
-    if heads:
-        yield " ".join(column.fit(_heading(column)) for column in columns)
-        yield " ".join("-" * column.width for column in columns)
-    for job in jobs:
-        yield " ".join(column.fit(column.field.text(job, now)) for column in columns)
-
-
-def _print_parsable(
-    columns: Sequence[Column], jobs: Iterable[JobInfo], between: str, ends: bool, heads: bool
-) -> None:
-    now, end = time.time(), between if ends else ""
-    if heads:
-        print(between.join(map(_heading, columns)) + end)
-    for job in jobs:
-        print(between.join(column.field.text(job, now) for column in columns) + end)
-
-
-def _heading(column: Column) -> str:
-    """Heading of a column of sacct: the name of its field as sacct writes it."""
-    return _AS_WRITTEN.get(column.name.lower(), column.name)
+    fields = [_OF_SACCT.get(column.name.lower(), column.field) for column in form.columns]
+    lines = [[field.text(job, now) for field in fields] for job in jobs]
+    if "noheader" not in given:
+        names = [column.name for column in form.columns]
+        lines.insert(0, [_AS_WRITTEN.get(name.lower(), name) for name in names])
+    between, end = " ", ""
+    if given.keys() & {"parsable", "parsable2"}:
+        between = given.get("delimiter") or "|"
+        end = between if "parsable" in given else ""
+    else:
+        columns = [column._replace(width=column.width or 10) for column in form.columns]
+        if "noheader" not in given:
+            lines.insert(1, ["-" * column.width for column in columns])
+        lines = [[c.fit(text) for c, text in zip(columns, line, strict=True)] for line in lines]
+    for line in lines:
+        print(between.join(line) + end)
 
 
 def as_slurm(job: JobInfo) -> JobInfo:
@@ -169,34 +146,21 @@ def all_as_slurm(jobs: Sequence[JobInfo], *, steps: bool = False) -> list[JobInf
 
 
 def states(text: str) -> set[str]:
-    """Read names of states, long or short, in any case; ``all`` names all of them.
-
-    Raises
-    ------
-    ReshapeError : Slurm has no such state.
-    """
-    words = text.upper().split(",")
-    known = set(_STATE_NAMES.values())
-    if "ALL" in words:
-        return known
-    named = {_STATE_NAMES.get(word, word) for word in words}
-    for word in sorted(named - known):
-        raise ReshapeError(f"{word!r} is no state of a job: known are {', '.join(sorted(known))}")
-    return named
+    """Read the states of a list as Slurm has them; see `states_in`."""
+    return states_in(text, _STATE_NAMES)
 
 
-def chosen(jobs: Iterable[JobInfo], given: Mapping[str, str], users: str | None) -> list[JobInfo]:
-    """Choose jobs by users and by the options jobs, name and partition; all are lists."""
-    wanted = {word for word in given.get("jobs", "").replace(" ", "").split(",") if word}
-    names, partitions = given.get("name"), given.get("partition")
+def chosen(
+    jobs: Iterable[JobInfo], given: Mapping[str, str], **choices: str | Container[str] | None
+) -> list[JobInfo]:
+    """Choose jobs by the options jobs, name, partition and nodelist, and by further fields."""
+    words = {word for word in given.get("jobs", "").replace(" ", "").split(",") if word}
     nodes = {*hosts(given["nodelist"])} if "nodelist" in given else None
+    choices |= {name: given.get(name) for name in ("name", "partition")}
     return [
         job
-        for job in jobs
-        if ("jobs" not in given or not wanted.isdisjoint(_names_of(job)))
-        and (users is None or job.user in users.split(","))
-        and (names is None or job.name in names.split(","))
-        and (partitions is None or job.partition in partitions.split(","))
+        for job in choose(jobs, **choices)
+        if ("jobs" not in given or not words.isdisjoint(_names_of(job)))
         and (nodes is None or not nodes.isdisjoint(job.nodes.split(",")))
     ]
 
@@ -237,14 +201,14 @@ def hosts(text: str) -> list[str]:
         part = _PART.match(text, at)
         if part is None:
             raise _fault(text)
-        found = [""]
+        begun = [""]
         for piece in _PIECE.finditer(part[0]):
             spans, plain = piece.groups()
             ends = [plain] if spans is None else _numbers(spans, text)
-            if len(names) + len(found) * len(ends) > MOST_HOSTS:
+            if len(names) + len(begun) * len(ends) > MOST_HOSTS:
                 raise ReshapeError(f"{text[:80]!r} has more than {MOST_HOSTS} hosts")
-            found = [begin + end for begin in found for end in ends]
-        names += found
+            begun = [begin + end for begin in begun for end in ends]
+        names += begun
         at = part.end() + 1
         if at == len(text) or (at < len(text) and text[at - 1] != ","):
             raise _fault(text)
@@ -291,47 +255,57 @@ _NODE_STATES: dict[str, tuple[str, ...]] = {
 }
 
 
+class _Nodes(NamedTuple):
+    """Nodes of a partition that a line of sinfo describes, and the time limit of the partition."""
+
+    partition: str
+    is_first: bool
+    limit_s: float | None
+    nodes: Sequence[NodeInfo]
+
+
+def _names(part: _Nodes, now: float) -> str:
+    return ",".join(node.name for node in part.nodes)
+
+
+_OF_SINFO = {
+    "P": Field("PARTITION", lambda part, now: part.partition + "*" * part.is_first),
+    "R": Field("PARTITION", lambda part, now: part.partition),
+    "a": Field("AVAIL", lambda part, now: "up"),
+    "l": Field("TIMELIMIT", lambda part, now: part.limit_s, form=format_time, unknown="infinite"),
+    "D": Field("NODES", lambda part, now: len(part.nodes)),
+    "t": Field("STATE", lambda part, now: part.nodes[0].state),
+    "T": Field("STATE", lambda part, now: part.nodes[0].state),
+    "N": Field("NODELIST", _names),
+    "n": Field("HOSTNAMES", _names),
+    "C": Field("CPUS(A/I/O/T)", lambda part, now: _processors(part.nodes)),
+    "c": Field("CPUS", lambda part, now: max(node.processors for node in part.nodes)),
+    "f": Field("AVAIL_FEATURES", lambda part, now: ",".join(
+        dict.fromkeys(feature for node in part.nodes for feature in node.features))),
+}  # fmt: skip
+
+
 def sinfo(words: Sequence[str]) -> None:
     """List partitions and their nodes as sinfo(1) does."""
     given = SINFO.without_arguments(words, os.environ)
     state = "%11T" if "long" in given else "%6t"
     usual = f"%10N %6D %9P {state} %c" if "Node" in given else f"%9P %5a %10l %6D {state} %N"
+    form = in_letters(given.get("format") or usual, _OF_SINFO)
     with Client() as service:
         info, nodes = service.info(), _chosen_nodes(service.nodes(), given)
     names = [part.name for part in info.partitions] or ["main"]
     limits = {part.name: part.max_walltime_s for part in info.partitions}
-    heads = {
-        "P": "PARTITION", "R": "PARTITION", "a": "AVAIL", "l": "TIMELIMIT", "D": "NODES",
-        "t": "STATE", "T": "STATE", "N": "NODELIST", "n": "HOSTNAMES", "C": "CPUS(A/I/O/T)",
-        "c": "CPUS", "f": "AVAIL_FEATURES",
-    }  # fmt: skip
-    rows = [] if "noheader" in given else [heads]
+    parts = []
     for name in given.get("partition", ",".join(names)).split(","):
-        there = [node for node in nodes if not node.partitions or name in node.partitions]
-        parts = [[node] for node in there]
+        own = [node for node in nodes if not node.partitions or name in node.partitions]
+        groups = [[node] for node in own]
         if "Node" not in given:
-            by_state = sorted({node.state for node in there})
-            parts = [[node for node in there if node.state == state] for state in by_state]
-        for part in parts if name in names else ():
-            state, limit = part[0].state, limits.get(name)
-            rows.append(
-                {
-                    "P": name + ("*" if name == names[0] else ""),
-                    "R": name,
-                    "a": "up",
-                    "l": "infinite" if limit is None else format_time(limit),
-                    "D": str(len(part)),
-                    "t": state,
-                    "T": state,
-                    "N": ",".join(node.name for node in part),
-                    "n": ",".join(node.name for node in part),
-                    "C": _processors(part),
-                    "c": str(max(node.processors for node in part)),
-                    "f": ",".join({feature: None for node in part for feature in node.features}),
-                }
-            )
-    texts = [_filled(given.get("format") or usual, row) for row in rows]
-    print("\n".join(dict.fromkeys(texts)))
+            by_state = sorted({node.state for node in own})
+            groups = [[node for node in own if node.state == state] for state in by_state]
+        if name in names:
+            parts += [_Nodes(name, name == names[0], limits.get(name), each) for each in groups]
+    text = form.render(parts, info.now, heads="noheader" not in given)
+    print("\n".join(dict.fromkeys(line.rstrip() for line in text.split("\n"))))
 
 
 def _chosen_nodes(nodes: Sequence[NodeInfo], given: Mapping[str, str]) -> list[NodeInfo]:
@@ -360,21 +334,7 @@ def _responds(node: NodeInfo) -> bool:
 
 def _processors(nodes: Sequence[NodeInfo]) -> str:
     """Write the allocated, idle, other and all processors of nodes."""
-    there = sum(node.processors for node in nodes)
+    all_ = sum(node.processors for node in nodes)
     held = sum(node.allocated for node in nodes)
     other = sum(n.processors - n.allocated for n in nodes if n.state.rstrip("*") not in _IN_USE)
-    return f"{held}/{there - held - other}/{other}/{there}"
-
-
-def _filled(form: str, row: dict[str, str]) -> str:
-    """Write a row in a format of letters."""
-
-    def filled(match: re.Match[str]) -> str:
-        point, width, letter = match.groups()
-        if letter not in row:
-            raise ReshapeError(f"the format has the letter %{letter}: known are {' '.join(row)}")
-        size = width_of(width)
-        cut = row[letter][: size or None]
-        return cut.rjust(size) if point else cut.ljust(size)
-
-    return LETTER.sub(filled, form).rstrip()
+    return f"{held}/{all_ - held - other}/{other}/{all_}"

@@ -294,16 +294,12 @@ def _named(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[
         if not named:
             raise ReshapeError("No job identification provided")
         return handles
-    wanted = states(given.get("state") or "all")
+    state = states(given["state"] or "all") if "state" in given else None
     user = service.user if "me" in given else given.get("user")
     choice = {"jobs": ",".join(named)} if named else {}
     choice |= {name: given[name] for name in ("name", "partition") if name in given}
     listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
-    return [
-        service.job(job.job)
-        for job in chosen(listed, choice, user)
-        if "state" not in given or job.state in wanted
-    ]
+    return [service.job(job.job) for job in chosen(listed, choice, user=user, state=state)]
 
 
 def salloc(_words: Sequence[str]) -> None:

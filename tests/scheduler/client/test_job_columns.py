@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from paths import ROOT
 
 from reshape.errors import ReshapeError
-from scheduler.client.columns import FIELDS, JobFormat, sorted_jobs
+from scheduler.client.columns import FIELDS, ListingFormat, sorted_jobs
 from scheduler.text.formats import format_moment
 
 JOBS = [
@@ -25,7 +25,7 @@ NOW = T + 100.0
 
 def test_an_expected_start_is_no_start() -> None:
     queued = replace(JOBS[1], started_at=NOW + 60.0)
-    form = JobFormat.parse("start,time,time_left,wait")
+    form = ListingFormat.parse("start,time,time_left,wait")
     assert form.has_starts
     cells = form.render([queued], NOW, heads=False).split()
     assert cells == [format_moment(NOW + 60.0), "00:00:00", "00:01:00", "00:01:39"]
@@ -43,7 +43,7 @@ def test_an_expected_start_is_no_start() -> None:
     ],
 )
 def test_letters_are_those_of_squeue(text: str, lines: list[str]) -> None:
-    assert JobFormat.parse(text).render(JOBS, NOW, heads=False).splitlines() == lines
+    assert ListingFormat.parse(text).render(JOBS, NOW, heads=False).splitlines() == lines
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_letters_are_those_of_squeue(text: str, lines: list[str]) -> None:
     ],
 )  # fmt: skip
 def test_names_are_those_of_sacct(text: str, lines: list[str]) -> None:
-    assert JobFormat.parse(text).render(JOBS, NOW).splitlines() == lines
+    assert ListingFormat.parse(text).render(JOBS, NOW).splitlines() == lines
 
 
 def test_a_table_may_be_parsable() -> None:
-    form = JobFormat.parse("jobid,name,state")
+    form = ListingFormat.parse("jobid,name,state")
     assert form.render(JOBS, NOW, parsable=True).splitlines() == [
         "JOBID|NAME|STATE",
         "7_4|solve|FAILED",
@@ -81,7 +81,7 @@ def test_a_table_may_be_parsable() -> None:
 )
 def test_an_unknown_field_is_an_error(text: str, told: str) -> None:
     with pytest.raises(ReshapeError, match=re.escape(told)):
-        JobFormat.parse(text)
+        ListingFormat.parse(text)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from reshape.errors import ReshapeError
 from reshape.speedup import named
 from reshape.times import parse_duration, parse_moment
 from scheduler.client.administration.reservations import create
-from scheduler.client.columns import JobFormat, sorted_jobs
+from scheduler.client.columns import ListingFormat, sorted_jobs
 from scheduler.client.options import (
     JOB,
     JOBS_AT_SITES,
@@ -114,7 +114,7 @@ FORMS = {
     "number": Form(lambda text: count("ntasks", text), ("4", "0012", "2-4")),
     "nodes": Form(lambda text: count("nodes", text), ("4", "2-4", "1-")),
     "states": Form(states, ("PD,R", "all", "running")),
-    "format": Form(JobFormat.parse, ("%.18i %.9P %j", "jobid,state:20,name%-8", "%i%%")),
+    "format": Form(ListingFormat.parse, ("%.18i %.9P %j", "jobid,state:20,name%-8", "%i%%")),
     "sort": Form(lambda text: sorted_jobs([], text, 0.0), ("-priority,jobid", "-Q,i", "S")),
     "pool nodes": Form(parse_nodes, ("8", "1-8")),
     "pool option": Form(
