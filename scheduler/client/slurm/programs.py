@@ -17,16 +17,16 @@ from reshape.wire.connection import is_access_file
 from scheduler.client.options import service_option
 from scheduler.client.requests.slurm_manual import MANUAL
 
-#: Command -> module and function.
+#: Command -> module with the function of that name.
 PROGRAMS = {
-    "sbatch": ("submitting", "sbatch"),
-    "srun": ("submitting", "srun"),
-    "squeue": ("listings", "squeue"),
-    "sacct": ("listings", "sacct"),
-    "sinfo": ("listings", "sinfo"),
-    "scancel": ("submitting", "scancel"),
-    "scontrol": ("control", "scontrol"),
-    "salloc": ("submitting", "salloc"),
+    "sbatch": "submitting",
+    "srun": "submitting",
+    "squeue": "listings",
+    "sacct": "listings",
+    "sinfo": "listings",
+    "scancel": "submitting",
+    "scontrol": "control",
+    "salloc": "submitting",
 }
 #: A script of the shell and of Python: the path of an interpreter may be long or have spaces.
 _PROGRAM = """#!/bin/sh
@@ -81,9 +81,8 @@ def main(name: str, variable: str, service: str, words: Sequence[str]) -> int:
     if [*words] in (["--help"], ["--usage"]) and name in MANUAL:
         print(MANUAL[name].usage)
         return 0
-    module, function = PROGRAMS[name]
     program: Callable[[Sequence[str]], int | None]
-    program = getattr(import_module(f"scheduler.client.slurm.{module}"), function)
+    program = getattr(import_module(f"scheduler.client.slurm.{PROGRAMS[name]}"), name)
     try:
         return program(words) or 0
     except ReshapeError as error:

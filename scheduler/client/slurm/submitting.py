@@ -87,8 +87,9 @@ def sbatch(words: Sequence[str]) -> int:
         sizes.get("ntasks-per-node", 0),
         socket.gethostname(),
         os.getcwd(),
+        named.get("input") or "",
     )
-    submission.wrapper = variables.command([], task, input=named.get("input") or "")
+    submission.wrapper = variables.command([], task)
     with Client() as service:
         check_places(submission, service.service)
         answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
@@ -203,13 +204,13 @@ def srun(words: Sequence[str]) -> int:
     fields |= _environment(named.get("export"))
     fields["per_process"] = max(1, per_task)
     processors = processes * max(1, per_task)
-    files = {stream: named.get(stream) or "" for stream in ("output", "error")}
+    files: dict[str, Any] = {name: named.get(name) or "" for name in ("output", "error")}
     with _input(named.get("input") or "all") as read:
         per_node = sizes.get("ntasks-per-node", of_script.get("SLURM_NTASKS_PER_NODE", 0))
         place = socket.gethostname(), os.getcwd()
         task = variables.SlurmTask(processes, per_task, name, per_node, *place)
         inherited = variables.of_script() if is_step else {}
-        command = variables.command(argv, task, inherited, **files | read)
+        command = variables.command(argv, task._replace(**files | read), inherited)
         if is_step:
             own_fields = ("name", "cwd", "environment", "per_process")
             fields = {field: fields[field] for field in own_fields if field in fields}
@@ -219,7 +220,7 @@ def srun(words: Sequence[str]) -> int:
 
 @contextmanager
 def _input(mode: str) -> Iterator[dict[str, str]]:
-    """Yield what `variables.command` takes for a value of ``--input``.
+    """Yield the fields of `SlurmTask` for a value of ``--input``.
 
     It is the standard input of this process for all tasks (``all``), or the task of this number;
     ``none``; or the file of this name for all tasks.

@@ -46,7 +46,7 @@ _HYDRA = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 
 
 class SlurmTask(NamedTuple):
-    """What a process of a job is started with.
+    """What a process of a job is started with: an option of this program each.
 
     Attributes
     ----------
@@ -54,14 +54,22 @@ class SlurmTask(NamedTuple):
     cpus_per_task, tasks_per_node : 0: not requested.
     name : of the job.
     submit_host, submit_dir : where the job was submitted.
+    input, output, error : files of each process, with placeholders; "": those of this one.
+    source : input for `open_input`; "": none.
+    reader : the only process that gets it; "": all.
     """
 
-    tasks: int
-    cpus_per_task: int
-    name: str
+    tasks: int = 0
+    cpus_per_task: int = 0
+    name: str = ""
     tasks_per_node: int = 0
     submit_host: str = ""
     submit_dir: str = ""
+    input: str = ""
+    output: str = ""
+    error: str = ""
+    source: str = ""
+    reader: str = ""
 
 
 def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float) -> dict[str, str]:
@@ -131,19 +139,17 @@ def of_script() -> dict[str, str]:
 
 
 def command(
-    argv: Sequence[str], task: SlurmTask, inherited: Mapping[str, str] | None = None, **files: str
+    argv: Sequence[str], task: SlurmTask, inherited: Mapping[str, str] | None = None
 ) -> list[str]:
     """Return the command that runs a program with variables of Slurm.
 
     Parameters
     ----------
     inherited : variables that replace those of the process.
-    files : input, output and error of each process; "" or missing: those of this one. `source` is
-        an input for `open_input`, and `reader` the only process that gets it.
     """
     words = [sys.executable, "-P", "-m", __spec__.name]
-    given = {**task._asdict(), **files}
-    words += [f"--{name.replace('_', '-')}={value}" for name, value in given.items() if value]
+    given = task._asdict().items()
+    words += [f"--{name.replace('_', '-')}={value}" for name, value in given if value]
     words += [f"--variable={name}={value}" for name, value in (inherited or {}).items()]
     return [*words, "--", *argv]
 
@@ -151,26 +157,19 @@ def command(
 def main(words: Sequence[str]) -> None:
     """Become a program with variables of Slurm."""
     parser = argparse.ArgumentParser()
-    for number in ("tasks", "cpus-per-task", "tasks-per-node"):
-        parser.add_argument(f"--{number}", type=int, default=0)
-    for text in ("name", "submit-host", "submit-dir"):
-        parser.add_argument(f"--{text}", default="")
-    for kind in ("input", "output", "error", "source", "reader"):
-        parser.add_argument(f"--{kind}", default="")
+    for name, default in SlurmTask._field_defaults.items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     parser.add_argument("--variable", action="append", default=[])
     parser.add_argument("argv", nargs="+")
     given = parser.parse_args(words)
     task = SlurmTask(**{name: getattr(given, name) for name in SlurmTask._fields})
     variables = slurm_variables(os.environ, task, time.time())
     variables |= {name: value for name, _, value in (v.partition("=") for v in given.variable)}
-    if given.source and given.reader in ("", variables["SLURM_PROCID"]):
-        os.dup2(open_input(given.source), 0)
-    if given.input:
-        _redirect(0, given.input, variables)
-    if given.output:
-        _redirect(1, given.output, variables)
-    if given.error or given.output:
-        _redirect(2, given.error or given.output, variables)
+    if task.source and task.reader in ("", variables["SLURM_PROCID"]):
+        os.dup2(open_input(task.source), 0)
+    for descriptor, file in enumerate((task.input, task.output, task.error or task.output)):
+        if file:
+            _redirect(descriptor, file, variables)
     os.environ.update(variables)
     try:
         os.execvp(given.argv[0], given.argv)
