@@ -16,7 +16,7 @@ import click
 
 from reshape.cli.lazy_group import FAILED
 from reshape.cli.options import ANY_TEXT, WholeRange, example
-from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
@@ -107,23 +107,23 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: JobRange) -
     """
     directory = service_of(directory, sites, job)
     answer = expect(m.Explanation, ask(directory, m.Explain(job=number_of(directory, job.first))))
+    listing = list_jobs(directory, job=answer.job)
+    [info] = listing.jobs
+    if not as_json:  # at once: a forecast takes a while, or fails
+        click.echo(tables.answer_text(info, answer.lines, listing.now))
+        for line in answer.lines:
+            after = f"{line.at - answer.lines[0].at:+9.3f} s"
+            text = plain(in_local_time(line.text))
+            click.echo(f"{format_moment(line.at)}  {after}  {text}")
+    waiting = None
     try:
         waiting = forecast_of_waiting(directory, answer.job)
-    except ServiceUnavailable:
-        raise
     except ReshapeError as error:
         click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
-        waiting = None
     if as_json:
         data = {"job": answer.job, "lines": answer.lines}
         echo_json(data if waiting is None else {**data, "waiting": waiting})
         return
-    listing = list_jobs(directory, job=answer.job)
-    [info] = listing.jobs
-    click.echo(tables.answer_text(info, answer.lines, listing.now))
-    for line in answer.lines:
-        after = f"{line.at - answer.lines[0].at:+9.3f} s"
-        click.echo(f"{format_moment(line.at)}  {after}  {plain(in_local_time(line.text))}")
     for text in [] if waiting is None else waiting_lines(waiting):
         click.echo(in_local_time(text))
     if told := tables.last_lines_text(info):

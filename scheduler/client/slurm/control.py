@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from scheduler.client.api.client import Client, JobHandle
-from scheduler.client.columns import end_of
+from scheduler.client.columns import end_of, running_s
 from scheduler.client.requests.slurm_manual import SCONTROL, SCONTROL_REFUSED
 from scheduler.client.slurm.listings import as_slurm, hosts
 from scheduler.model.arrays import names
@@ -86,13 +87,13 @@ def _update(words: Sequence[str]) -> None:
 def _show_jobs(words: Sequence[str]) -> None:
     with Client() as service:
         jobs = [service.job(word).info() for word in words] or service.queue()
-    print("\n".join(_job_text(as_slurm(job)) for job in jobs))
+    print("\n".join(_job_text(as_slurm(job), time.time()) for job in jobs))
 
 
-def _job_text(job: JobInfo) -> str:
+def _job_text(job: JobInfo, now: float) -> str:
     started = "Unknown" if job.started_at is None else format_moment(job.started_at)
     ended = "Unknown" if (end := end_of(job)) is None else format_moment(end)
-    run_s = 0.0 if job.started_at is None else (job.ended_at or job.started_at) - job.started_at
+    run_time, limit = format_time(running_s(job, now)), format_time(job.walltime_s)
     cpus = f"{job.size or job.requested}"
     least, most = job.min_processors or job.requested, job.max_processors or job.requested
     if not job.size and least < most:  # of a queued job Slurm writes what it requests
@@ -103,7 +104,7 @@ def _job_text(job: JobInfo) -> str:
             f"   UserId={job.user} Priority={job.priority:g}",
             f"   JobState={job.state} Reason={in_local_time(job.reason) or 'None'}",
             f"   Requeue=1 Restarts={job.requeues} ExitCode={job.exit_code}:{job.signal}",
-            f"   RunTime={format_time(run_s)} TimeLimit={format_time(job.walltime_s)}",
+            f"   RunTime={run_time} TimeLimit={limit}",
             f"   SubmitTime={format_moment(job.submitted_at)} StartTime={started} EndTime={ended}",
             f"   Partition={job.partition or job.queue} NodeList={job.nodes or '(null)'}",
             f"   NumNodes={len(job.nodes.split(',')) if job.nodes else 1}"
