@@ -50,7 +50,7 @@ def simulate() -> None:
     """Compare the pass with built-in scenarios on a model of a workload."""
     import simulator as sim
 
-    jobs = sim.workloads.lublin(jobs=400, processors=64, load=0.8)
+    jobs = sim.Jobs.drawn("lublin", jobs=400, processors=64, load=0.8)
     print("scenario               mean wait s  longest wait s  mean bounded slowdown")
     for name in ("fcfs", "easy", "my_pass:LargestFirst"):
         metrics = sim.simulate(jobs, processors=64, scenario=name, seed=1).metrics

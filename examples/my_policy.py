@@ -58,7 +58,7 @@ def simulate(jobs: int = 60) -> None:
     """Compare the policy with the static baseline on a mix of resizable jobs."""
     import simulator as sim
 
-    mix = sim.workloads.prio(jobs=jobs)
+    mix = sim.Jobs.drawn("prio", jobs=jobs)
     print("scenario           completion s  execution s  utilisation")
     for name in ("static", "my_policy:Patient"):
         metrics = sim.simulate(mix, processors=400, scenario=name, seed=1).metrics

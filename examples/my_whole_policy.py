@@ -67,7 +67,7 @@ def simulate() -> None:
     """Compare the policy with built-in scenarios on a model of a workload."""
     import simulator as sim
 
-    jobs = sim.workloads.lublin(jobs=400, processors=64, load=0.8)
+    jobs = sim.Jobs.drawn("lublin", jobs=400, processors=64, load=0.8)
     jobs = jobs.with_resizable(speedup="amdahl:serial=0.02", iterations=100, expand_least=0.25)
     print("scenario                    mean turnaround s  mean wait s  resizes of a job")
     for name in ("easy", "my_whole_policy:EqualParts", "malleable"):

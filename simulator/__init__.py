@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from scheduler import compiled as compiled  # before any module that may be compiled
 
 if TYPE_CHECKING:
-    from simulator import workloads as workloads
     from simulator.experiment.experiment import Experiment as Experiment
     from simulator.experiment.experiment import simulate as simulate
     from simulator.experiment.jobs import Jobs as Jobs
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from simulator.experiment.sweep import SweepTable as SweepTable
     from simulator.experiment.sweep import sweep as sweep
 
-__all__ = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep", "workloads"]
+__all__ = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep"]
 _MODULES = {
     "Experiment": "experiment.experiment",
     "Jobs": "experiment.jobs",
@@ -31,8 +30,6 @@ _MODULES = {
 
 def __getattr__(name: str) -> Any:
     """Load a name of the interface."""
-    if name == "workloads":
-        return import_module("simulator.workloads")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"simulator.{_MODULES[name]}"), name)

@@ -15,7 +15,7 @@ PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-#: `scheduler.core.core`, `simulator.workloads:lublin` and the like, with or without an attribute.
+#: `scheduler.core.core`, `simulator.studies:loc` and the like, with or without an attribute.
 DOTTED = re.compile(rf"`((?:{PACKAGES})(?:[.:]\w+)+)(?:\(.*?\))?`")
 #: `scheduler/compiled.py`, `docs/design.md` and the like.
 FILE = re.compile(rf"`((?:{PACKAGES}|tests|examples|benchmarks|docs)/[\w/.-]+\w)`")

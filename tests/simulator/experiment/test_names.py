@@ -15,7 +15,7 @@ from simulator import Experiment, Jobs, Simulation, SweepTable
 from simulator.experiment.jobs import JobFields
 from simulator.workload_models.workload import Resizable
 
-NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep", "workloads"]
+NAMES = ["Experiment", "Jobs", "Simulation", "SweepTable", "simulate", "sweep"]
 FIELDS = (
     "jobs", "processors", "machine", "partition_field", "scenario", "queue_order",
     "backfill_order", "estimates", "select", "event_order", "feedback", "contiguity", "dispersal",
@@ -46,12 +46,6 @@ def test_public_names() -> None:
         assert getattr(simulator, name) is not None
     with pytest.raises(AttributeError, match="has no attribute 'Experiments'"):
         simulator.Experiments  # noqa: B018
-
-
-def test_models_give_jobs() -> None:
-    for name in ("feitelson96", "lublin", "prio"):
-        model = getattr(simulator.workloads, name)
-        assert model(jobs=20) == Jobs.drawn(name, jobs=20)
 
 
 def test_fields_of_an_experiment() -> None:
