@@ -13,8 +13,7 @@ from paths import ROOT
 from paths import SMALL_TRACE as SMALL
 
 from reshape.__main__ import main
-from simulator.commands.simulate import simulate
-from simulator.commands.simulate_options import HEADINGS, assignments, paths
+from simulator.commands.simulate import HEADINGS, assignments, paths, simulate
 from simulator.traces import swf
 from simulator.workload_models.drawn import MIXES, Demands
 
