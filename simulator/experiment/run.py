@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from html import escape
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,10 +15,10 @@ import numpy as np
 from reshape.errors import ReshapeError, nearest
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted, json_text
-from simulator.experiment import tables
 from simulator.experiment.columns import PARQUET, as_parquet
-from simulator.experiment.tables import Columns, Named
+from simulator.experiment.tables import Columns, Named, html_of, means_of, of_rows
 from simulator.results import jobs_csv
+from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import OF_RESIZABLE, Schedule, Window
 from simulator.traces import swf
 from simulator.traces.files import check_place, replace_all
@@ -105,34 +106,123 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     @cached_property
     def jobs(self) -> Columns:
-        """Jobs, one row each; see `simulator.experiment.tables.job_columns`."""
-        return tables.job_columns(self.schedule, self.tau_s)
+        """One row for each job in the order of submission; times are nan if it could not run.
+
+        On shared nodes, `penalised_s` and `penalised_pct` tell what neighbours added to a run time.
+        """
+        schedule = self.schedule
+        jobs, estimates = schedule.jobs, schedule.first_estimates
+        final = np.where(schedule.killed, "killed", "completed")
+        columns = Columns(
+            job=np.array(job_names(schedule)),
+            user=jobs.users,
+            submit_s=jobs.submitted,
+            processors=jobs.processors,
+            walltime_s=jobs.estimate,
+            expected_s=jobs.estimate if estimates is None else estimates,
+            start_s=schedule.started,
+            end_s=schedule.ended,
+            wait_s=schedule.wait,
+            run_s=schedule.run_s,
+            turnaround_s=schedule.ended - jobs.submitted,
+            bounded_slowdown=schedule.bounded_slowdown(self.tau_s),
+            state=np.where(schedule.ran, final, "unstarted"),
+            nominal_run_s=jobs.run,
+        )
+        if jobs.partitions:
+            columns["partition"] = np.array(jobs.partitions)[jobs.partition]
+        if schedule.shares_nodes:
+            columns["penalised_s"] = schedule.penalised_s
+            columns["penalised_pct"] = schedule.penalised_pct
+        return columns
 
     @property
     def allocations(self) -> Columns:
-        """Processors of each job over time."""
-        return tables.allocation_columns(self.schedule)
+        """One row for each span of time in which a job held certain processors.
+
+        A group that joins counts from the order to expand on, as in the utilization. The processors
+        are intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
+        """
+        names = job_names(self.schedule)
+        if self.schedule.allocated is not None:
+            rows = [
+                (names[job], begin, end, len(held), str(held))
+                for job, begin, end, held in self.schedule.place_spans(joining=True)
+            ]
+            return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
+        held = self.schedule.size_spans()
+        return Columns(
+            job=np.array(names)[held.job],
+            begin_s=held.begin,
+            end_s=held.end,
+            processors=held.processors,
+            numbers=np.full(len(held.job), ""),
+        )
 
     @property
     def resizes(self) -> Columns:
-        """Changes of the sizes of jobs."""
-        return tables.resize_columns(self.schedule)
+        """One row for each change of the size of a job."""
+        names = job_names(self.schedule)
+        rows = [
+            (names[number - 1], at, before, after)
+            for number, sizes in (self.schedule.sizes or {}).items()
+            for (_, before), (at, after) in pairwise(sizes)
+            if before and after
+        ]
+        return of_rows(("job", "at_s", "before", "after"), sorted(rows, key=lambda row: row[1]))
 
     @property
     def reservations(self) -> Columns:
-        """Advance reservations that were granted."""
-        return tables.reservation_columns(self.schedule)
+        """One row for each advance reservation that was granted."""
+        rows = [
+            (reservation.name, reservation.begin, reservation.end, str(reservation.processors))
+            for reservation in self.schedule.advance
+        ]
+        return of_rows(("name", "begin_s", "end_s", "numbers"), rows)
 
     @cached_property
     def quotes(self) -> Columns:
-        """What was forecast of jobs at their submission, if the experiment asked for it."""
+        """One row for each job whose start was forecast at its submission, in that order.
+
+        `row` is the row of the job among the jobs, and `expected_start_s` its start without further
+        arrivals. With futures there are the quantiles of the start with arrivals, `p10_start_s` to
+        `p90_start_s`; `raw_p10_start_s` to `raw_p90_start_s` are these before calibration. A time
+        beyond the horizon of the futures is nan.
+
+        At several centres: `wait_s` is the wait that the chosen centre quoted, nan if it was not
+        asked, and `run_s` the run time on CPU factor 1.
+        """
+        numbers = [quote.job for quote in self.quoted]
         if self.centres is not None:
-            return tables.centre_quote_columns(self.centres)
-        return tables.quote_columns(self.schedule, self.quoted)
+            numbers = sorted(self.centres.quotes or {})
+        names = job_names(self.schedule)
+        columns = Columns(
+            job=np.array([names[number - 1] for number in numbers], np.str_),
+            row=np.array([number - 1 for number in numbers], np.int64),
+        )
+        if self.centres is not None:
+            kept = [(self.centres.quotes or {})[number] for number in numbers]
+            columns["wait_s"] = np.array([quote.wait_s for quote in kept], np.float64)
+            columns["run_s"] = np.array([quote.run_s for quote in kept], np.float64)
+            return columns
+        columns["expected_start_s"] = np.array([q.start_s for q in self.quoted], np.float64)
+        for prefix, spreads in (
+            ("", [quote.spread for quote in self.quoted]),
+            ("raw_", [quote.raw for quote in self.quoted]),
+        ):
+            for name in ("p10", "p50", "p90"):
+                times = [getattr(spread, name) for spread in spreads if spread is not None]
+                if times:
+                    columns[f"{prefix}{name}_start_s"] = np.array(times, np.float64)
+        return columns
 
     @property
     def tables(self) -> dict[str, Columns]:
-        """All tables that have rows, by name: these five, and the tables of centres and a pool."""
+        """All tables that have rows, by name: these five, and those of centres and of a pool.
+
+        `centres` has a row for each centre, with its processors and the number of jobs that ran
+        there; `pool` one for each allocation, in the order of their ends.
+        """
         all_tables = {
             "jobs": self.jobs,
             "allocations": self.allocations,
@@ -141,9 +231,19 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             "quotes": self.quotes,
         }
         if self.centres is not None:
-            all_tables["centres"] = tables.centre_columns(self.centres)
+            ran_at = self.centres.ran_at[self.centres.ran]
+            rows: list[tuple[Any, ...]] = [
+                (centre.name, centre.processors, centre.price, int((ran_at == i).sum()))
+                for i, centre in enumerate(self.centres.centres)
+            ]
+            all_tables["centres"] = of_rows(("centre", "processors", "price", "jobs"), rows)
         if self.pool is not None:
-            all_tables["pool"] = tables.pool_columns(self.pool)
+            fields = ("submitted_at", "granted_at", "ended_at", "nodes", "ending")
+            times = [[getattr(each, field) for field in fields] for each in self.pool.allocations]
+            all_tables["pool"] = of_rows(
+                ("submitted_s", "granted_s", "ended_s", "nodes", "ending"),
+                [[np.nan if value is None else value for value in row] for row in times],
+            )
         return {name: table for name, table in all_tables.items() if table.rows}
 
     @property
@@ -171,7 +271,19 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         A guessed size of the machine, jobs that cleaning changed or left out, settings without
         effect, jobs that could not start.
         """
-        return [*self.remarks, *_notes(self.schedule, self.scenario, is_rigid=self.is_rigid)]
+        return [*self.remarks, *self._notes()]
+
+    def _notes(self) -> Iterator[str]:
+        report, chosen = self.schedule.report, self.scenario
+        if report is not None and not report.is_regular:
+            yield report.sentence
+        if chosen is not None and chosen.resizing is not None and self.is_rigid:
+            yield (
+                f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE"
+                " for a trace, max_processors or min_processors for jobs of a workload file"
+            )
+        by_pass = chosen is not None and chosen.scheduling is not None
+        yield from _unstarted(self.schedule, by_pass=by_pass)
 
     def files(self, summary: Mapping[str, Any] | None = None) -> dict[str, bytes]:
         """Contents of the files of the results, by name.
@@ -288,9 +400,9 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     def _repr_html_(self) -> str:
         """The name and all metrics that are single numbers, for a notebook."""
-        numbers = tables.means_of(self.metrics).items()
+        numbers = means_of(self.metrics).items()
         rows = ((name, f"{value:.6g}") for name, value in numbers)
-        return f"<b>{escape(self.name)}</b>{tables.html_of(('metric', 'value'), rows)}"
+        return f"<b>{escape(self.name)}</b>{html_of(('metric', 'value'), rows)}"
 
     def __repr__(self) -> str:
         """The most important metrics."""
@@ -298,25 +410,6 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         numbers = {name: self.metrics[name] for name in shown if name in self.metrics}
         texts = (f"{name}={value:.6g}" for name, value in numbers.items())
         return f"Simulation({self.name!r}, {', '.join(texts)})"
-
-
-def _notes(schedule: Schedule, chosen: Scenario | None, *, is_rigid: bool) -> Iterator[str]:
-    """Say what cleaning changed, which settings had no effect, and which jobs the means leave out.
-
-    Parameters
-    ----------
-    chosen : scenario of the machine; None: there are several centres.
-    is_rigid : whether the workload has no resizable job.
-    """
-    if schedule.report is not None and not schedule.report.is_regular:
-        yield schedule.report.sentence
-    if chosen is not None and chosen.resizing is not None and is_rigid:
-        yield (
-            f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE for a"
-            " trace, max_processors or min_processors for jobs of a workload file"
-        )
-    by_pass = chosen is not None and chosen.scheduling is not None
-    yield from _unstarted(schedule, by_pass=by_pass)
 
 
 def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
-from itertools import pairwise
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,16 +12,7 @@ from numpy.typing import NDArray
 from reshape.errors import nearest
 from scheduler.text.tables import Table as TextTable
 from scheduler.text.tables import render
-from simulator.results.jobs_csv import job_names
-from simulator.results.schedule import (
-    Schedule,
-)
 from simulator.traces.files import as_csv
-
-if TYPE_CHECKING:
-    from simulator.experiment.watches import QuotedStart
-    from simulator.many_centres.schedule import CentresSchedule
-    from simulator.pools import PoolRun
 
 Value = TypeVar("Value")
 #: Rows that are shown at each end of a long table.
@@ -102,162 +92,6 @@ def _column(values: Sequence[Any]) -> NDArray[Any]:
     """Values as an array; texts beside numbers stay what they are."""
     mixed = len({isinstance(value, str) for value in values}) > 1
     return np.array(values, object if mixed else None)
-
-
-def job_columns(schedule: Schedule, tau_s: float) -> Columns:
-    """One row for each job in the order of submission; times are nan where a job could not run.
-
-    On shared nodes, `penalised_s` and `penalised_pct` tell what neighbours added to a run time.
-    """
-    jobs, started, ended = schedule.jobs, schedule.started, schedule.ended
-    estimates = schedule.first_estimates
-    columns = Columns(
-        job=np.array(job_names(schedule)),
-        user=jobs.users,
-        submit_s=jobs.submitted,
-        processors=jobs.processors,
-        walltime_s=jobs.estimate,
-        expected_s=jobs.estimate if estimates is None else estimates,
-        start_s=started,
-        end_s=ended,
-        wait_s=schedule.wait,
-        run_s=schedule.run_s,
-        turnaround_s=ended - jobs.submitted,
-        bounded_slowdown=schedule.bounded_slowdown(tau_s),
-        state=np.where(schedule.ran, np.where(schedule.killed, "killed", "completed"), "unstarted"),
-        nominal_run_s=jobs.run,
-    )
-    if jobs.partitions:
-        columns["partition"] = np.array(jobs.partitions)[jobs.partition]
-    if schedule.shares_nodes:
-        columns["penalised_s"] = schedule.penalised_s
-        columns["penalised_pct"] = schedule.penalised_pct
-    return columns
-
-
-def allocation_columns(schedule: Schedule) -> Columns:
-    """One row for each span of time in which a job held certain processors.
-
-    A group that joins counts from the order to expand on, as in the utilization. The processors are
-    intervals of numbers such as ``0-3 8-11``, or empty if they were counted.
-    """
-    names = job_names(schedule)
-    if schedule.allocated is not None:
-        rows = [
-            (names[job], begin, end, len(held), str(held))
-            for job, begin, end, held in schedule.place_spans(joining=True)
-        ]
-        return of_rows(("job", "begin_s", "end_s", "processors", "numbers"), rows)
-    held = schedule.size_spans()
-    return Columns(
-        job=np.array(names)[held.job],
-        begin_s=held.begin,
-        end_s=held.end,
-        processors=held.processors,
-        numbers=np.full(len(held.job), ""),
-    )
-
-
-def resize_columns(schedule: Schedule) -> Columns:
-    """One row for each change of the size of a job."""
-    names = job_names(schedule)
-    rows = [
-        (names[number - 1], at, before, after)
-        for number, sizes in (schedule.sizes or {}).items()
-        for (_, before), (at, after) in pairwise(sizes)
-        if before and after
-    ]
-    return of_rows(("job", "at_s", "before", "after"), sorted(rows, key=lambda row: row[1]))
-
-
-def centre_columns(ran: CentresSchedule) -> Columns:
-    """One row for each centre: its processors, and the jobs that ran there."""
-    indices = ran.ran_at[ran.ran]
-    rows = [
-        (centre.name, centre.processors, centre.price, int((indices == i).sum()))
-        for i, centre in enumerate(ran.centres)
-    ]
-    return of_rows(("centre", "processors", "price", "jobs"), rows)
-
-
-def pool_columns(run: PoolRun) -> Columns:
-    """One row for each allocation of a pool, in the order of their ends."""
-    rows = [
-        (each.submitted_at, each.granted_at, each.ended_at, each.nodes, each.ending)
-        for each in run.allocations
-    ]
-    names = ("submitted_s", "granted_s", "ended_s", "nodes", "ending")
-    return of_rows(names, [[np.nan if v is None else v for v in row] for row in rows])
-
-
-def decision_columns(
-    rows: Sequence[tuple[float, str, str, str, int]], centres: Sequence[str]
-) -> Columns:
-    """One row for each decision about a job, in their order.
-
-    Parameters
-    ----------
-    rows : see `simulator.experiment.watches.JobDecisions`.
-    centres : names of the centres that decide, by their indices; empty: there is one core.
-    """
-    at, decisions, rules, sentences, cores = zip(*rows, strict=True) if rows else ((),) * 5
-    columns = Columns(at_s=np.array(at, np.float64))
-    if centres:
-        columns["centre"] = np.array([centres[index] for index in cores], np.str_)
-    columns["decision"] = np.array(decisions, np.str_)
-    columns["rule"] = np.array(rules, np.str_)
-    columns["reason"] = np.array(sentences, np.str_)
-    return columns
-
-
-def quote_columns(schedule: Schedule, quoted: Sequence[QuotedStart]) -> Columns:
-    """One row for each job whose start was forecast when it was submitted, in that order.
-
-    `row` is the row of the job among the jobs, and `expected_start_s` its start without further
-    arrivals. With futures there are the quantiles of the start with arrivals, `p10_start_s` to
-    `p90_start_s`; `raw_p10_start_s` to `raw_p90_start_s` are these before calibration. A time
-    beyond the horizon of the futures is nan.
-    """
-    names = job_names(schedule)
-    columns = Columns(
-        job=np.array([names[quote.job - 1] for quote in quoted], np.str_),
-        row=np.array([quote.job - 1 for quote in quoted], np.int64),
-        expected_start_s=np.array([quote.start_s for quote in quoted], np.float64),
-    )
-    for prefix, spreads in (
-        ("", [quote.spread for quote in quoted]),
-        ("raw_", [quote.raw for quote in quoted]),
-    ):
-        for name in ("p10", "p50", "p90"):
-            times = [getattr(spread, name) for spread in spreads if spread is not None]
-            if times:
-                columns[f"{prefix}{name}_start_s"] = np.array(times, np.float64)
-    return columns
-
-
-def centre_quote_columns(ran: CentresSchedule) -> Columns:
-    """One row for each job: what was expected of it at its submission, if that was kept.
-
-    `wait_s` is the wait that the chosen centre quoted, nan if it was not asked, and `run_s` the run
-    time on CPU factor 1.
-    """
-    names = job_names(ran.schedule)
-    quoted = sorted((ran.quotes or {}).items())
-    return Columns(
-        job=np.array([names[number - 1] for number, _ in quoted], np.str_),
-        row=np.array([number - 1 for number, _ in quoted], np.int64),
-        wait_s=np.array([quote.wait_s for _, quote in quoted], np.float64),
-        run_s=np.array([quote.run_s for _, quote in quoted], np.float64),
-    )
-
-
-def reservation_columns(schedule: Schedule) -> Columns:
-    """One row for each advance reservation that was granted."""
-    rows = [
-        (reservation.name, reservation.begin, reservation.end, str(reservation.processors))
-        for reservation in schedule.advance
-    ]
-    return of_rows(("name", "begin_s", "end_s", "numbers"), rows)
 
 
 def means_of(values: Mapping[str, Any]) -> dict[str, float]:
