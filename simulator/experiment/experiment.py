@@ -26,7 +26,7 @@ from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.settings import OF_SCENARIO, QuoteRules, Settings
-from simulator.experiment.tables import Columns, decision_columns
+from simulator.experiment.tables import Columns
 from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import TraceJobs
@@ -67,11 +67,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         ------
         ConfigError : an unknown field; see `Experiment`.
         """
-        for name in changes:
-            if name not in self.__struct_fields__:
-                raise ConfigError(
-                    f"unknown field{nearest(name, self.__struct_fields__)}", field=name
-                )
+        _check_names(changes)
         return msgspec.structs.replace(self, **changes)
 
     def run(
@@ -124,7 +120,13 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             return told[0]
 
         simulated(self, watch=watch)
-        return decision_columns(told[0].rows, names)
+        rows = told[0].rows
+        columns = Columns(at_s=np.array([row[0] for row in rows], np.float64))
+        if names:
+            columns["centre"] = np.array([names[row[4]] for row in rows], np.str_)
+        for i, name in enumerate(("decision", "rule", "reason"), 1):
+            columns[name] = np.array([row[i] for row in rows], np.str_)
+        return columns
 
     @classmethod
     def from_file(cls, path: str | Path) -> Experiment:
@@ -134,8 +136,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         ------
         ConfigError : names file, line, field and value, and the fix.
         """
-        tree = Located.read(Path(path))
-        return cls.of_tree(tree, Path(path).parent)
+        return cls.of_tree(Located.read(Path(path)), Path(path).parent)
 
     @classmethod
     def of_tree(cls, tree: Located, folder: Path) -> Experiment:
@@ -225,11 +226,16 @@ def simulate(jobs: Any, **fields: Any) -> Simulation:
     ------
     ReshapeError : see `Experiment` and `Experiment.run`.
     """
+    _check_names(fields)
+    return Experiment(jobs, **fields).run()
+
+
+def _check_names(fields: Mapping[str, Any]) -> None:
+    """Check that an experiment has these fields."""
     for name in fields:
         if name not in Experiment.__struct_fields__:
-            known = Experiment.__struct_fields__
-            raise ConfigError(f"unknown field{nearest(name, known)}", field=name)
-    return Experiment(jobs, **fields).run()
+            fix = nearest(name, Experiment.__struct_fields__)
+            raise ConfigError(f"unknown field{fix}", field=name)
 
 
 def _jobs(given: Any, folder: Path | None = None) -> Jobs:
@@ -303,12 +309,7 @@ def _of_scenario(value: object) -> dict[str, Any]:
 
 
 def _of_data(value: object) -> Any:
-    """Numbers, texts, mappings and lists of them.
-
-    Raises
-    ------
-    TypeError : an object of another kind.
-    """
+    """Numbers, texts, mappings and lists of them; a TypeError for another object."""
     if value is None or isinstance(value, str | int | float):
         return value
     if isinstance(value, Path):
