@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import traceback
 import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
@@ -34,7 +33,7 @@ from simulator.study.runner import (
     ResultFile,
     RunFailure,
     SubmitRun,
-    as_json,
+    outcome_of,
     outcomes,
     processes,
 )
@@ -184,43 +183,37 @@ def sweep(
     points = [_GridPoint(experiment, values) for values in grid_points(axes)]
     width = min(workers or len(os.sched_getaffinity(0)), len(points))
     with ResultFile(None if file is None else Path(file), _by_digest) as kept:
-        keys = ["" if file is None else digest(point.experiment) for point in points]
-        done = {i: kept.get(key.encode()) for i, key in enumerate(keys) if file is not None}
-        results = {i: json.loads(kept_one) for i, kept_one in done.items() if kept_one is not None}
-        missing = [i for i in range(len(points)) if i not in results]
+        keys = [str(i) if file is None else digest(p.experiment) for i, p in enumerate(points)]
+        missing = [i for i, key in enumerate(keys) if kept.get(key.encode()) is None]
+        failed: dict[int, str] = {}
         computed = _computed(experiment, points, missing, width, executor, shows=progress)
         with closing(computed):  # ends the processes if a point raises
             for i, outcome in computed:
-                if isinstance(outcome, RunFailure):
-                    _note(outcome, points[i], raises=on_error == "raise")
-                    results[i] = {ERROR: outcome.message}
+                if not isinstance(outcome, RunFailure):
+                    kept.add(keys[i], points[i].labels, outcome)
+                elif on_error == "row":
+                    failed[i] = outcome.message
                 else:
-                    if file is not None:
-                        kept.add(keys[i], points[i].labels, outcome)
-                    results[i] = json.loads(outcome)
-    _warn(points, results)
-    return _table(axes, [results[i] for i in range(len(points))])
+                    details = f"\n{outcome.details}" if outcome.details else ""
+                    raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
+        results = [
+            {ERROR: failed[i]} if i in failed else json.loads(kept.get(key.encode()) or b"")
+            for i, key in enumerate(keys)
+        ]
+    if failed:
+        first = min(failed)
+        warnings.warn(
+            f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR}; the"
+            f" first at {points[first].text}: {failed[first]}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return _table(axes, results)
 
 
 def _by_digest(digest: str, _: Mapping[str, Any]) -> bytes:
     """Key of a point in a file of results: its digest, which the line names as the run."""
     return digest.encode()
-
-
-def _warn(points: Sequence[_GridPoint], results: Mapping[int, Mapping[str, Any]]) -> None:
-    """Warn of points that failed."""
-    failed = [i for i in range(len(points)) if ERROR in results[i]]
-    if failed:
-        first = f"at {points[failed[0]].text}: {results[failed[0]][ERROR]}"
-        text = f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR};"
-        warnings.warn(f"{text} the first {first}", RuntimeWarning, stacklevel=3)
-
-
-def _note(failure: RunFailure, point: _GridPoint, *, raises: bool) -> None:
-    """Raise the error of a point that failed, if errors raise."""
-    if raises:
-        details = f"\n{failure.details}" if failure.details else ""
-        raise ReshapeError(f"at {point.text}: {failure.message}{details}")
 
 
 def _axis(name: str, values: object) -> list[Any]:
@@ -257,12 +250,7 @@ def _table(axes: Mapping[str, Sequence[Any]], results: Sequence[Mapping[str, Any
 
 
 class _GridPoint:
-    """One point of a grid.
-
-    Raises
-    ------
-    ConfigError : it is not a valid experiment; the message names the point.
-    """
+    """One point of a grid; an error about its experiment names it."""
 
     def __init__(self, base: Experiment, values: Mapping[str, Any]) -> None:
         self.values, self.labels = values, {name: _label(value) for name, value in values.items()}
@@ -315,17 +303,11 @@ def _submit_forked(pool: Executor, i: int, _: bool) -> Future[Outcome | None]:
 
 
 def _run_forked(i: int) -> Outcome | None:
-    return _metrics_of(lambda: _points[i].experiment)
+    return outcome_of(lambda: _metrics_of(_points[i].experiment))
 
 
-def _metrics_of(made: Callable[[], Experiment]) -> Outcome:
-    """Metrics of an experiment, as JSON."""
-    try:
-        return as_json(means_of(made().run(progress=False).metrics))
-    except ReshapeError as error:
-        return RunFailure(str(error))
-    except Exception as error:
-        return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
+def _metrics_of(experiment: Experiment) -> dict[str, float]:
+    return means_of(experiment.run(progress=False).metrics)
 
 
 class _SentPoints:
@@ -333,10 +315,6 @@ class _SentPoints:
 
     The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
     its difference, with the digests of the files that it names.
-
-    Raises
-    ------
-    ConfigError : cloudpickle is not installed.
     """
 
     def __init__(self, base: Experiment, points: Sequence[_GridPoint], width: int) -> None:
@@ -365,7 +343,7 @@ def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
             return RunFailure(
                 f"{path} on {gethostname()} is not the file of the sweep; copy it there"
             )
-    return _metrics_of(lambda: _received[key].replace(**values))
+    return outcome_of(lambda: _metrics_of(_received[key].replace(**values)))
 
 
 def _cloudpickle() -> Any:

@@ -60,18 +60,28 @@ def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
     -------
     Its result as `as_json` writes it.
     """
+
+    def result() -> Mapping[str, Any]:
+        made = function(target, folder)(parameters)
+        if not isinstance(made, Mapping):
+            raise TypeError(f"{target} must give a mapping of names to values, got {made!r}")
+        return made
+
     part = is_computing.set(True)
     try:
-        result = function(target, folder)(parameters)
-        if not isinstance(result, Mapping):
-            raise TypeError(f"{target} must give a mapping of names to values, got {result!r}")
-        return as_json(result)
+        return outcome_of(result)
+    finally:
+        is_computing.reset(part)
+
+
+def outcome_of(result: Callable[[], Any]) -> Outcome:
+    """Result of a run as `as_json` writes it, or its failure."""
+    try:
+        return as_json(result())
     except ReshapeError as error:
         return RunFailure(str(error))
     except Exception as error:
         return RunFailure(f"{type(error).__name__}: {error}", traceback.format_exc())
-    finally:
-        is_computing.reset(part)
 
 
 def as_json(data: Any) -> bytes:

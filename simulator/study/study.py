@@ -380,11 +380,10 @@ def _changed(plan: StudyFile, text: str) -> StudyFile:
 
 
 def _seeded(plan: StudyFile, text: str) -> StudyFile:
-    origin = Origin(f"option --seeds {text}")
+    option = f"option --seeds {text}"
     tree = Located()
-    tree.override(("study",), plan.study, origin)
-    tree.override(("run",), plan.run, origin)
-    tree.override(("seeds",), _yaml(text, origin.source or ""), origin)
+    for field, value in (("study", ""), ("run", ""), ("seeds", _yaml(text, option))):
+        tree.override((field,), value, Origin(option))
     read = tree.convert(StudyFile)
     _check(tree, read)
     return msgspec.structs.replace(plan, seeds=read.seeds)
