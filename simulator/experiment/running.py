@@ -228,7 +228,7 @@ def _external_loss(core: Core) -> ExternalLoss | None:
 
 def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | None:
     """Forecasts at submission, if they are wanted."""
-    rules = settings.quote_rules
+    rules, jobs = settings.quote_rules, source.columns
     if rules is None:
         return None
     from simulator.experiment.watches import StartQuotes  # late, as all that few runs need
@@ -237,6 +237,9 @@ def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | Non
     run_s = dict(enumerate(jobs.run.tolist(), 1)) if exact else {}
     specs, seed = source.specs(), settings.seed or 0
     return StartQuotes(core, specs, jobs.submitted.tolist(), rules, run_s=run_s, seed=seed)
+    run_s = dict(enumerate(jobs.run_times(), 1)) if rules.run_times == "exact" else {}
+    seed = settings.seed or 0
+    return StartQuotes(core, source.specs(), jobs.submit_times(), rules, run_s=run_s, seed=seed)
 
 
 def _measured(
@@ -257,13 +260,9 @@ def _on_pool(settings: Settings, source: Source, options: PoolOptions) -> Simula
     """Nodes of an elastic pool: a core whose nodes come and go."""
     from simulator.pools import PooledSite, PoolRun, pool_metrics  # late, as all few runs need
 
-    chosen, seed, count, kill = (
-        settings.chosen,
-        settings.seed or 0,
-        len(source.columns),
-        source.kill,
-    )
-    site = PooledSite(chosen, options, settings.waits(), count, kill_at_walltime=kill, seed=seed)
+    count, seed, kill = len(source.columns), settings.seed or 0, source.kill
+    waits = settings.waits()
+    site = PooledSite(settings.chosen, options, waits, count, kill_at_walltime=kill, seed=seed)
 
     def results(schedule: Schedule) -> dict[str, Any]:
         schedule = msgspec.structs.replace(schedule, processors=source.machine.processors)

@@ -131,12 +131,7 @@ def _base(given: object) -> Scenario:
 
 
 def _has_method(value: object, method: str, field: str) -> bool:
-    """Whether an object is meant as a policy of the kind that has this method.
-
-    Raises
-    ------
-    ConfigError : it is a class, or the class of the object is no policy.
-    """
+    """Whether an object is meant as a policy of the kind that has this method."""
     if isinstance(value, type):
         raise ConfigError(f"is a class; give an object, {value.__name__}()", field=field)
     if not callable(getattr(value, method, None)):
@@ -326,13 +321,10 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
                 " shared_per_node",
                 field="sharing",
             )
-        rules = (
-            given
-            if given.penalty
-            else msgspec.structs.replace(given, penalty=machine.shared_penalty)
-        )
+        rules = msgspec.structs.asdict(given)
+        rules["penalty"] = given.penalty or machine.shared_penalty
         return Sharing(
-            **msgspec.structs.asdict(rules),
+            **rules,
             processors_per_node=machine.processors_per_node,
             amounts=amounts,
             seed=1 if self.seed is None else self.seed,

@@ -109,15 +109,12 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
             loaded, homes = _with_homes(loaded, settings.centres)
         elif settings.jobs.fields.workload is not None and settings.pool is None:
             _check_demands(settings.jobs.fields.workload, loaded, machine)
-        resources = _resources_of(loaded, machine)
-        source = _single_jobs(settings, loaded, machine, sharing, resources)
+        source = _single_jobs(settings, loaded, machine, sharing, _resources_of(loaded, machine))
     elif (how := settings.jobs.fields.resizable) is not None:
         jobs, report = cleaned(settings, loaded, machine.processors, rules)
-        size, limits = machine.processors, machine.limits
-        seed = settings.seed or 0
-        workload = of_trace(jobs, size, how, seed, kills=kills, limits=limits)
-        resources = loaded.capacities()
-        source = _single_jobs(settings, workload, machine, sharing, resources)
+        size, seed = machine.processors, settings.seed or 0
+        workload = of_trace(jobs, size, how, seed, kills=kills, limits=machine.limits)
+        source = _single_jobs(settings, workload, machine, sharing, loaded.capacities())
         source = source._replace(report=report)
     else:
         source = _columns(settings, loaded, machine, sharing, rules)._replace(kill=kills)
@@ -155,12 +152,7 @@ def _on_pool(source: Source, options: PoolOptions) -> Source:
 def _with_homes(
     workload: Workload, centres: Sequence[CentreDescription]
 ) -> tuple[Workload, list[str]]:
-    """Jobs for several centres, and the home centre of each, which its partition names.
-
-    Raises
-    ------
-    ReshapeError : a partition is no centre; a job waits for others, or is an array.
-    """
+    """Jobs for several centres, and the home centre of each, which its partition names."""
     names = [centre.name for centre in centres]
     jobs = sorted(workload.jobs, key=lambda job: job.at)
     for number, job in enumerate(jobs, 1):
@@ -223,8 +215,7 @@ def _columns(
     jobs, report = cleaned(settings, trace, machine.processors, rules)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, settings.chosen.selection)
     if sharing is None and not machine.shared_per_node:
-        shared = trace.shared_capacities()
-        machine = replace(machine, shared_per_node=shared)
+        machine = replace(machine, shared_per_node=trace.shared_capacities())
     amounts, counted = trace.capacities(), settings.counted
     return Source(jobs, machine, requested, sharing, amounts, counted, not counted, report=report)
 
@@ -236,12 +227,7 @@ def _single_jobs(
     sharing: Sharing | None,
     resources: Mapping[str, int],
 ) -> Source:
-    """Jobs that may be resizable, each with a program.
-
-    Parameters
-    ----------
-    resources : amounts of the further resources that the jobs request, by name.
-    """
+    """Jobs that may be resizable, each with a program; they request `resources`, by name."""
     workload = _in_partitions(workload, machine)
     columns = workload.columns
     return Source(
@@ -336,12 +322,7 @@ def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:
 
 
 def _resources_of(workload: Workload, machine: Platform) -> dict[str, int]:
-    """How much the machine has of the further resources that jobs of a workload request.
-
-    Raises
-    ------
-    ReshapeError : it has none of one of them.
-    """
+    """How much the machine has of the further resources that jobs of a workload request."""
     there = machine.resources
     for number, job in enumerate(workload.jobs, 1):
         for name in job.spec.resources:
@@ -355,12 +336,7 @@ def _resources_of(workload: Workload, machine: Platform) -> dict[str, int]:
 
 
 def _check_demands(path: str, workload: Workload, machine: Platform) -> None:
-    """Check that the nodes have what jobs of a workload demand of them.
-
-    Raises
-    ------
-    ReshapeError : they have no amount of one of the resources.
-    """
+    """Check that the nodes have what jobs of a workload demand of them."""
     for number, job in enumerate(workload.jobs, 1):
         for name, amount in job.spec.shared.items():
             if amount and not _names_of(name) & machine.shared_per_node.keys():
@@ -371,30 +347,23 @@ def _check_demands(path: str, workload: Workload, machine: Platform) -> None:
 
 
 def _in_partitions(workload: Workload, machine: Platform) -> Workload:
-    """Workload whose jobs name their partitions, if the machine has any.
-
-    Raises
-    ------
-    ReshapeError : a job names a partition that there is not, or is beyond its limits.
-    """
-    limits = machine.limits
+    """Workload whose jobs name their partitions, if the machine has any."""
     jobs = []
     for number, job in enumerate(workload.jobs, 1):
-        spec, name = job.spec, ""
-        if limits is not None:
-            n, largest = spec.processors, spec.largest
+        spec = job.spec
+        if machine.limits is not None:
+            request = spec.partition, spec.processors, spec.largest, spec.walltime_s
             try:
-                name = limits.check(spec.partition, n, largest, spec.walltime_s)
+                name = machine.limits.check(*request)
             except ReshapeError as error:
                 raise ReshapeError(f"job {number}: {error}") from None
+            jobs.append(replace(job, spec=replace(spec, partition=name)))
         elif spec.partition:
             raise ReshapeError(
                 f"job {number} names partition {spec.partition!r}, and the machine has none: give a"
                 " machine with partitions"
             )
-        own = spec if limits is None else replace(spec, partition=name)
-        jobs.append(replace(job, spec=own))
-    return workload if limits is None else replace(workload, jobs=jobs)
+    return replace(workload, jobs=jobs) if jobs else workload
 
 
 def _with_resources_of(machine: Platform, trace: Trace) -> Trace:
