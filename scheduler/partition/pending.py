@@ -69,7 +69,7 @@ def _reason_to_wait(job: Job, state: SchedulerState, view: View, policy: str) ->
         facts["nodes"] = str(nodes)
         unit += " of {nodes}"
         facts["there"] = obtainable = state.machine.obtainable(nodes)
-        if obtainable < job.processors:
+        if obtainable < job.start_least:
             text = f"{{needed}}{unit} wanted, there are {{there}}"
             return Reason("BadConstraints", text, facts)
     if not state.can_run(job):
@@ -192,7 +192,7 @@ def _reason_of_policy(
 def _is_excluded(job: Job, state: SchedulerState, facts: FactsSeen) -> bool:
     """Whether exclusions keep free processors from a job, so that too few are left."""
     kept = state.excluded_from(job) & state.machine.free
-    if not kept or state.machine.free_count - kept.count() >= job.processors:
+    if not kept or state.machine.free_count - kept.count() >= job.start_least:
         return False
     until = state.now + job.estimate_s
     names = state.exclusions.names(kept, state.now, until)
@@ -229,7 +229,7 @@ def _reason_of_intruders(
 
     They exceeded their estimates, or were there before the clock was set.
     """
-    if (state.machine.free & own.processors).count() >= job.processors:
+    if (state.machine.free & own.processors).count() >= job.start_least:
         return None
     held = {
         live.id: state.held(live) & own.processors

@@ -21,13 +21,15 @@ from scheduler.state.scheduler_state import SchedulerState
 class EarliestPlace:
     """Earliest time at which the selection accepts processors for a job, by the estimates.
 
+    A malleable job needs those of the smallest size on which it may start.
+
     Attributes
     ----------
     at : time, s; inf if the selection refuses even when everything has been released.
     """
 
     def __init__(self, state: SchedulerState, job: Job) -> None:
-        self._state, self._job, self._needed = state, job, job.processors
+        self._state, self._job, self._needed = state, job, job.start_least
         self._kept: ProcSet | None = None
         if state.excluding:
             self._search_with_exclusions(job)
@@ -56,12 +58,13 @@ class EarliestPlace:
         changes.append((now, 0, now))
         changes.sort()
         then, leaving, last = machine.space.copy(), set[int](), len(changes) - 1
+        estimate_s = job.estimate_on_s(self._needed)
         for i, (at, number, time) in enumerate(changes):
             if number:
                 then.put(_released(machine, state.live[number], time, leaving))
             if i < last and changes[i + 1][0] == at:
                 continue
-            left = _without(then, kept, at, at + job.estimate_s)
+            left = _without(then, kept, at, at + estimate_s)
             if state.has_place(job, left):
                 self.at, self._then = at, left
                 return

@@ -189,7 +189,8 @@ class SchedulerState:
 
     def _has_place_when_idle(self, job: Job) -> bool:
         """Whether what the nodes offer has a place for a job, without what it may never hold."""
-        machine, spec, end = self.machine, job.spec, self.now + job.estimate_s
+        machine, spec, least = self.machine, job.spec, job.start_least
+        end = self.now + job.estimate_on_s(least)
         self._note_machine()
         never = [
             processors
@@ -198,7 +199,7 @@ class SchedulerState:
             )
             if until == inf and begin < end
         ]
-        key = (job.processors, spec.nodes, spec.reservation, len(never))
+        key = (least, spec.nodes, spec.reservation, len(never))
         has_place = self._idle_places.get(key)
         if has_place is None:
             offered = machine.offered - ProcSet.union(never)
@@ -277,15 +278,15 @@ class SchedulerState:
         return kept
 
     def has_place(self, job: Job, space: Space) -> bool:
-        """Whether a job could start on processors of a space."""
+        """Whether a job could start on processors of a space, on its smallest size at least."""
         if job.spec.nodes is not None:
             return self.place(job, space) is not None
-        needed = job.processors
+        needed = job.start_least
         return space.free.count() >= needed and self.selection.fits(space, needed)
 
     def place(self, job: Job, space: Space) -> ProcSet | None:
-        """Choose processors of a space for a job that is to start; None if it has no place."""
-        wanted, needed = job.spec.nodes, job.processors
+        """Choose processors of a space for the smallest start of a job; None: it has no place."""
+        wanted, needed = job.spec.nodes, job.start_least
         if space.free.count() < needed:
             return None
         if wanted is None:

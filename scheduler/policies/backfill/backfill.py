@@ -205,7 +205,7 @@ def _kills_in_the_way(
         place, count as ended.
     text : of the reasons.
     """
-    space, needed, count = state.machine.space.copy(), head.processors, 0
+    space, needed, count = state.machine.space.copy(), head.start_least, 0
     for job in ending:
         space.put(state.held(job))
     place = state.place(head, space)
