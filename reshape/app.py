@@ -6,7 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from math import inf
+from math import inf, isnan
 from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Value = TypeVar("_Value")
+#: Share of the work below which the number of iterations is not known yet.
+_LEAST_SHARE = 1e-9
 log = logging.getLogger(__name__)
 
 
@@ -294,20 +296,22 @@ class Application(Registrations):
 
         Parameters
         ----------
-        done, total : work done when this iteration ends, and all work, in any unit.
+        done, total : work done when this iteration ends, and all work, in any unit. A residual may
+            grow, or fall below its tolerance: less than nothing counts as nothing, and more than
+            all as all.
 
         Raises
         ------
-        ReshapeError : `total` is not above 0, or `done` is not between 0 and `total`.
+        ReshapeError : `total` is not above 0 and finite, or `done` is not a number.
         """
-        if not 0 <= done <= total or not 0 < total < inf:
+        if isnan(done) or not 0 < total < inf:
             raise ReshapeError(
-                f"app.progress({done!r}, {total!r}): expected numbers with 0 <= done <= total, and "
-                "total > 0"
+                f"app.progress({done!r}, {total!r}): expected numbers, and a finite total > 0"
             )
         job = self._here()
-        if done > 0:
-            job.expected = max(job.done + 1, round((job.done + 1) * total / done))
+        share = min(done / total, 1.0)
+        if share > _LEAST_SHARE:
+            job.expected = max(job.done + 1, round((job.done + 1) / share))
 
     def request(self, minimum: int | None = None, maximum: int | None = None) -> SizeRequest:
         """Request bounds on the number of processes from now on, in place of any earlier ones.

@@ -28,6 +28,11 @@ PROGRAM = """
         if step == 5:
             assert (wish.state, wish.why) == ("accepted", ""), wish
             app.progress(3, 30)
+        if step == 6:  # the residual has grown, and is almost the first one
+            app.progress(-3, 30)
+            app.progress(1e-320, 30)
+        if step == 7:  # below the tolerance
+            app.progress(31, 30)
         if step == 8:
             break
     print(app.comm.rank, "ends")
@@ -50,7 +55,7 @@ def test_requests_are_answered_on_all_ranks_and_progress_is_reported(tmp_path: P
         assert sorted(driver.finish().splitlines()) == ["0 ends", "1 ends"]
     four, two = SizeBounds(4, 0), SizeBounds(1, 2)
     assert [request for _, request, _ in seen] == [None, four, four, two, None, None, None, None]
-    assert [total for _, _, total in seen] == [1000] * 5 + [60] * 3
+    assert [total for _, _, total in seen] == [1000] * 5 + [60, 60, 8]
 
 
 def test_a_group_that_joins_takes_over_what_is_not_answered(tmp_path: Path) -> None:
@@ -82,9 +87,9 @@ def test_a_group_that_joins_takes_over_what_is_not_answered(tmp_path: Path) -> N
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
     (lambda a: a.request(minimum=0), "app.request(minimum=0, maximum=None): expected bounds >= 1"),
     (lambda a: a.request(5, 4), "app.request(minimum=5, maximum=4): expected bounds >= 1, the min"),
-    (lambda a: a.progress(3, 2), "app.progress(3, 2): expected numbers with 0 <= done <= total"),
-    (lambda a: a.progress(0, 0), "app.progress(0, 0): expected numbers with"),
-    (lambda a: a.progress(float("nan"), 1), "app.progress(nan, 1): expected numbers with"),
+    (lambda a: a.progress(0, 0), "app.progress(0, 0): expected numbers, and a finite total > 0"),
+    (lambda a: a.progress(float("nan"), 1), "app.progress(nan, 1): expected numbers, and a finite"),
+    (lambda a: a.progress(1, float("inf")), "app.progress(1, inf): expected numbers, and a finite"),
 ]
 
 
