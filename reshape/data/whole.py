@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
 
@@ -33,6 +34,8 @@ SLAB_BYTES = 16 << 20
 _TAG = 27184
 #: Suffixes of files of HDF5; all others are files of NumPy.
 HDF5_SUFFIXES = (".h5", ".hdf5")
+#: Names of data sets in an error, at most.
+MOST_NAMED = 10
 
 #: First and last (exclusive) global index of a slab on each axis.
 Slab: TypeAlias = tuple[tuple[int, int], ...]
@@ -289,10 +292,19 @@ def stored_length(comm: MPI.Intracomm, name: str, path: str | os.PathLike[str]) 
 def _stored(name: str, path: str | os.PathLike[str]) -> Iterator[Any]:
     """Open what a file holds: the data set of this name, or the only array of a file of NumPy."""
     if Path(path).suffix in HDF5_SUFFIXES:
-        with _h5py().File(path, "r") as file:
+        h5py = _h5py()
+        with h5py.File(path, "r") as file:
+            if not isinstance(file.get(name), h5py.Dataset):
+                others = (each for each in file if isinstance(file.get(each), h5py.Dataset))
+                known = ", ".join(islice(others, MOST_NAMED)) or "none at all"
+                raise ReshapeError(f"it has no data set {name!r}, but {known}")
             yield file[name]
     else:
-        yield np.load(path, mmap_mode="r", allow_pickle=False)
+        try:
+            data = np.lib.format.open_memmap(os.fspath(path), mode="r")
+        except ValueError as error:
+            raise ReshapeError(f"it is no complete array of NumPy (.npy): {error}") from None
+        yield data
 
 
 def _h5py() -> Any:

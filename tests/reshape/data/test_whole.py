@@ -167,6 +167,53 @@ def test_a_file_of_another_array_is_one_error_on_every_rank(
         np.testing.assert_array_equal(a.local, before)
 
 
+def write_archive(path: Path) -> None:
+    with path.open("wb") as file:
+        np.savez(file, a=np.zeros((7, 2)))
+
+
+def write_part(path: Path) -> None:
+    np.save(path, np.zeros((7, 2)))
+    os.truncate(path, path.stat().st_size - 8)
+
+
+def write_group(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file.create_group("a")
+        file["b"] = np.zeros((7, 2))
+
+
+def write_other(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        file["b"] = np.zeros((7, 2))
+
+
+#: Name of a file, what writes it, and the reason why no array can be loaded from it.
+WITHOUT_ARRAY: dict[str, tuple[str, Callable[[Path], object], str]] = {
+    "archive": ("a.npy", write_archive, r"it is no complete array of NumPy \(\.npy\): the magic"),
+    "empty": ("a.npy", lambda path: path.touch(), "it is no complete array of NumPy"),
+    "part": ("a.npy", write_part, "it is no complete array of NumPy"),
+    "group": ("a.h5", write_group, "it has no data set 'a', but b$"),
+    "other": ("a.h5", write_other, "it has no data set 'a', but b$"),
+}
+
+
+@on_4_ranks
+@pytest.mark.parametrize("case", WITHOUT_ARRAY)
+def test_a_file_without_the_array_is_one_error_on_every_rank(mpi_tmp_path: Path, case: str) -> None:
+    name, write, why = WITHOUT_ARRAY[case]
+    path = mpi_tmp_path / name
+    with reshape.application() as app:
+        a, ions = app.rows("a", (7, 2)), app.particles("ions", "f8")
+        if app.comm.rank == 0:
+            write(path)
+        app.comm.Barrier()
+        with pytest.raises(ReshapeError, match=f"cannot load a from {path}: {why}"):
+            a.load(path)
+        with pytest.raises(ReshapeError, match=f"cannot load ions from {path}: it "):
+            ions.load(path)
+
+
 @on_4_ranks
 def test_sparse_matrices_and_items_are_gathered() -> None:
     with reshape.application() as app:
