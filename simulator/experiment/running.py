@@ -233,13 +233,9 @@ def _quotes(settings: Settings, core: Core, source: Source) -> StartQuotes | Non
         return None
     from simulator.experiment.watches import StartQuotes  # late, as all that few runs need
 
-    jobs, exact = source.columns, rules.run_times == "exact"
-    run_s = dict(enumerate(jobs.run.tolist(), 1)) if exact else {}
-    specs, seed = source.specs(), settings.seed or 0
-    return StartQuotes(core, specs, jobs.submitted.tolist(), rules, run_s=run_s, seed=seed)
-    run_s = dict(enumerate(jobs.run_times(), 1)) if rules.run_times == "exact" else {}
-    seed = settings.seed or 0
-    return StartQuotes(core, source.specs(), jobs.submit_times(), rules, run_s=run_s, seed=seed)
+    run_s = dict(enumerate(jobs.run.tolist(), 1)) if rules.run_times == "exact" else {}
+    submitted, seed = jobs.submitted.tolist(), settings.seed or 0
+    return StartQuotes(core, source.specs(), submitted, rules, run_s=run_s, seed=seed)
 
 
 def _measured(
