@@ -10,22 +10,14 @@ from typing import TYPE_CHECKING, Any
 from scheduler import compiled as compiled  # before any module that may be compiled
 
 if TYPE_CHECKING:
-    from scheduler.client.api.async_client import AsyncClient as AsyncClient
-    from scheduler.client.api.async_client import AsyncJobHandle as AsyncJobHandle
     from scheduler.client.api.client import Client as Client
     from scheduler.client.api.client import JobHandle as JobHandle
 
-__all__ = ["AsyncClient", "AsyncJobHandle", "Client", "JobHandle"]
-_MODULES = {
-    "AsyncClient": "async_client",
-    "AsyncJobHandle": "async_client",
-    "Client": "client",
-    "JobHandle": "client",
-}
+__all__ = ["Client", "JobHandle"]
 
 
 def __getattr__(name: str) -> Any:
     """Load a name of the interface."""
-    if name not in _MODULES:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"scheduler.client.api.{_MODULES[name]}"), name)
+    return getattr(import_module("scheduler.client.api.client"), name)

@@ -41,8 +41,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 from service import MOST, SIZE, FirstRanks, Peers, submission, submit
 
 from reshape.wire.access import AccessFile, read_access
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 
@@ -156,9 +156,8 @@ def service(nodes: int, processors: int) -> Iterator[tuple[ServiceDirectory, lis
 
 def nodes_up(place: ServiceDirectory) -> int:
     """Return the number of nodes that are up."""
-    answer = ask(place.path, m.ServerInfo(), 60.0)
-    assert isinstance(answer, m.Info)
-    return sum(state == "up" for _, _, state in answer.nodes)
+    with Client(place.path) as client:
+        return sum(state == "up" for _, _, state in client.info(60.0).nodes)
 
 
 def cpu_s(pid: int) -> float:

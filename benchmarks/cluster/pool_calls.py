@@ -21,8 +21,8 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import ask
 from scheduler.protocol import messages as m
 
 _PROGRAMS = {
@@ -58,8 +58,8 @@ def read_calls(calls: Path) -> list[tuple[float, str]]:
 
 def queued(directory: Path) -> int:
     """Allocations whose batch jobs are queued."""
-    answer = ask(directory, m.ListMachine(part="pools"))
-    assert isinstance(answer, m.PoolList)
+    with Client(directory) as client:
+        answer = client.ask(m.ListMachine(part="pools"), m.PoolList)
     return sum(each.state == "queued" for each in answer.pools[0].allocations)
 
 
@@ -77,7 +77,9 @@ def measure(folder: Path, allocations: int, seconds: float) -> dict[str, float]:
             "time_limit": "1-0",
             "backlog": str(allocations),
         }
-        ask(directory, m.ChangeMachine(change=m.AddPool("slurm", options)), 60.0)
+        with Client(directory) as client:
+            added = m.ChangeMachine(change=m.AddPool("slurm", options))
+            client.ask(added, m.PoolAdded, 60.0)
         begun, answered_s = time.monotonic(), []
         while queued(directory) < allocations:
             time.sleep(0.5)
@@ -87,7 +89,8 @@ def measure(folder: Path, allocations: int, seconds: float) -> dict[str, float]:
         steady = time.time()
         while time.time() - steady < seconds:
             at = time.perf_counter()
-            ask(directory, m.ServerInfo())
+            with Client(directory) as client:
+                client.info()
             answered_s.append(time.perf_counter() - at)
             time.sleep(0.02)
         noted = read_calls(calls)

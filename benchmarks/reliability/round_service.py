@@ -14,9 +14,9 @@ import msgspec
 from faults import SLOW_VARIABLE, STATE_VARIABLE, TASKS, Round
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from scheduler.client.api.asking import ask
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 HERE = Path(__file__).resolve().parent
 PROCESSORS = 8
@@ -95,7 +95,8 @@ class Service:
     def ask(self, message: m.Message, timeout: float = 1.0) -> m.Message | None:
         """Return the answer of the service, None if there is none in time or it refuses."""
         try:
-            return ask(self.place.path, message, timeout)
+            with connect(self.place.path) as client:
+                return client.request(message, timeout)
         except (ReshapeError, OSError) as error:
             if not isinstance(error, ServiceUnavailable) and str(error) not in self.outcome.notes:
                 self.outcome.notes.append(str(error))

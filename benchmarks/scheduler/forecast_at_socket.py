@@ -18,14 +18,13 @@ import resource
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from service import SIZE, FirstRanks, Peers, service
 
-from scheduler.client.api.asking import service_info
-from scheduler.client.forecasting import bare_submission, expected_starts, quote_of
+from scheduler import Client
+from scheduler.client.forecasting import quote_of
 from scheduler.compiled import STATE
 from scheduler.protocol import messages as m
 
@@ -55,7 +54,7 @@ def submit_mix(endpoint: str, running: int, queued: int) -> None:
 
 
 def _submission(processors: int, walltime_s: float) -> m.Submission:
-    return bare_submission(processors, walltime_s)
+    return m.Submission(argv=["true"], processors=processors, walltime_s=walltime_s)
 
 
 def timed(function: Callable[[], object], repeats: int = REPEATS) -> tuple[float, float]:
@@ -77,30 +76,31 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
             {"what": what, "median_s": round(median_s, 4), "longest_s": round(longest_s, 4)}
         )
 
-    with service(SIZE * options.running, options.scenario) as (place, agent, _):
-        directory: Path = place.path
+    with (
+        service(SIZE * options.running, options.scenario) as (place, agent, _),
+        Client(place.path) as client,
+    ):
         submit_mix(place.endpoint, options.running, options.queued)
-        while service_info(directory).queued > options.queued or len(agent.tokens) < (
-            options.running
-        ):
+        while client.info().queued > options.queued or len(agent.tokens) < (options.running):
             time.sleep(0.1)
-        add("all starts, first", *timed(lambda: expected_starts(directory), 1))
-        add("all starts, again", *timed(lambda: expected_starts(directory)))
+        add("all starts, first", *timed(client.expected_starts, 1))
+        add("all starts, again", *timed(client.expected_starts))
         for size, walltime_s in ((1, 600.0), (4, 3600.0), (256, 86400.0), (1024, 86400.0)):
             request = _submission(min(size, SIZE * options.running), walltime_s)
             label = f"quote, {request.processors} processors, {walltime_s / 3600:.2g} h"
-            add(label, *timed(lambda request=request: quote_of(directory, request)))
+            add(label, *timed(lambda request=request: quote_of(client, request)))
         request = _submission(4, 3600.0)
         several = f"quote, {options.futures} futures"
-        add(several, *timed(lambda: quote_of(directory, request, futures=options.futures), 1))
+        add(several, *timed(lambda: quote_of(client, request, futures=options.futures), 1))
 
         ranks = FirstRanks(place.endpoint, agent.tokens)
         ranks.steadily(RATE, 1.5)  # every job connects
         ends = threading.Event()
 
         def ask() -> None:
-            while not ends.is_set():
-                expected_starts(directory)
+            with Client(place.path) as other:
+                while not ends.is_set():
+                    other.expected_starts()
 
         for what in ("resize points alone", "resize points beside forecasts"):
             asking = threading.Thread(target=ask)

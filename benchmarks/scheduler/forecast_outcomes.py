@@ -23,9 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.client.api.asking import ask, list_jobs, wait_for
-from scheduler.client.forecasting import bare_submission, expected_starts
-from scheduler.protocol import messages as m
+from scheduler import Client
 
 #: Seconds that the start of a job costs.
 START_S = 0.15
@@ -37,19 +35,9 @@ def reshape(*command: str) -> None:
     subprocess.run(line, stdout=subprocess.DEVNULL, check=True)
 
 
-def submit(directory: Path, processors: int, run_s: float, walltime_s: float) -> int:
-    """Submit a job that sleeps, and return its number."""
-    submission = bare_submission(processors, walltime_s)
-    submission.argv = ["sleep", f"{run_s:g}"]
-    submission.cwd = str(directory)
-    answer = ask(directory, m.Submit(submission=submission))
-    assert isinstance(answer, m.Submitted), answer
-    return answer.job
-
-
-def ended_jobs(directory: Path) -> int:
+def ended_jobs(client: Client) -> int:
     """Count the jobs that have ended."""
-    return sum(job.ended_at is not None for job in list_jobs(directory, ended=True).jobs)
+    return sum(job.ended_at is not None for job in client.queue(ended=True))
 
 
 def measure(options: argparse.Namespace, factor: float) -> list[dict[str, Any]]:
@@ -64,18 +52,25 @@ def measure(options: argparse.Namespace, factor: float) -> list[dict[str, Any]]:
         where = ["--dir", str(directory)]
         reshape("serve", "--background", "--config", str(config), "--scenario", "easy", *where)
         try:
-            numbers = [
-                submit(directory, size, run_s, factor * run_s + START_S)
-                for size, run_s in zip(sizes, runs, strict=True)
-            ]
-            forecasts = []
-            for ended in (0, options.jobs // 3, 2 * options.jobs // 3):
-                while ended_jobs(directory) < ended:
-                    time.sleep(0.1)
-                forecasts.append(expected_starts(directory).jobs)
-            for number in numbers:
-                wait_for(directory, number)
-            starts = {job.job: job.started_at for job in list_jobs(directory, ended=True).jobs}
+            with Client(directory) as client:
+                jobs = [
+                    client.submit(
+                        ["sleep", f"{run_s:g}"],
+                        size,
+                        walltime=factor * run_s + START_S,
+                        cwd=directory,
+                        output="/dev/null",
+                    )
+                    for size, run_s in zip(sizes, runs, strict=True)
+                ]
+                forecasts = []
+                for ended in (0, options.jobs // 3, 2 * options.jobs // 3):
+                    while ended_jobs(client) < ended:
+                        time.sleep(0.1)
+                    forecasts.append(client.expected_starts())
+                for job in jobs:
+                    job.wait()
+                starts = {job.job: job.started_at for job in client.queue(ended=True)}
         finally:
             reshape("stop", *where)
     rows = []

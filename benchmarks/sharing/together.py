@@ -29,8 +29,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, get_args
 
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import ask
 from scheduler.client.requests.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import PenaltyRule, SharedCapacity, SharedNodes, Windows
@@ -72,11 +72,11 @@ class Bench:
         numbers = [self._submit(*job) for job in jobs]
         found = []
         for number in numbers:
-            answer = ask(self.service, m.Wait(job=number), timeout=600)
-            assert isinstance(answer, m.JobListing)
-            facts = answer.jobs[0].facts
+            with Client(self.service) as client:
+                job = client.job(number).wait(600.0)
+            facts = job.facts
             if not facts.get("verified"):
-                sys.exit(f"job {number} ended as {answer.jobs[0].state}: see {self._folder}")
+                sys.exit(f"job {number} ended as {job.state}: see {self._folder}")
             found.append((float(facts["busy_s"]), float(facts["mb_per_s"])))
         return found
 
@@ -85,9 +85,8 @@ class Bench:
         argv = ["python", "-m", "apps.triad", "--mib", str(mib), "--sweeps", str(sweeps)]
         argv += ["--iterations", str(round(share * self._iterations))]
         submission = prepare(argv, processes, walltime_s=3600, cwd=self._folder)
-        answer = ask(self.service, m.Submit(submission=submission))
-        assert isinstance(answer, m.Submitted)
-        return answer.job
+        with Client(self.service) as client:
+            return client.ask(m.Submit(submission=submission), m.Submitted).job
 
 
 def predicted(

@@ -12,13 +12,14 @@ from types import TracebackType
 
 from hosts import HEAD, NETWORK, Hosts
 
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import ask, wait_for
 from scheduler.client.web.document import report
 from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 BIN = Path(sys.executable).parent
 PORT = 7077
@@ -156,7 +157,8 @@ class Cluster:
 
     def ask(self, message: m.Message, timeout: float = PATIENCE_S) -> m.Message:
         """Send a request to the service."""
-        return ask(self.directory, message, timeout)
+        with connect(self.directory) as client:
+            return client.request(message, timeout)
 
     def nodes(self) -> dict[str, str]:
         """State of each node."""
@@ -205,10 +207,11 @@ class Cluster:
 
     def wait(self, number: int, timeout: float = PATIENCE_S) -> m.JobInfo:
         """Wait for the end of a job."""
-        info = wait_for(self.directory, number, time.monotonic() + timeout)
-        if info is None:
-            raise TimeoutError(f"{self.job(number)}\n{self.output(number)}")
-        return info
+        with Client(self.directory) as client:
+            try:
+                return client.job(number).wait(timeout)
+            except TimeoutError:
+                raise TimeoutError(f"{self.job(number)}\n{self.output(number)}") from None
 
     def output(self, number: int) -> str:
         """Return what a job has printed."""

@@ -31,7 +31,6 @@ from sites_results import (
 from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_workload
 
 from reshape.errors import ReshapeError
-from scheduler.client.api.asking import list_jobs
 from scheduler.client.demo.command import as_json, failures, write_json, write_page
 from scheduler.client.demo.workload import LONGEST_S, LOOK_S, embedded_service
 from scheduler.client.requests.submission import prepare
@@ -146,11 +145,11 @@ def listed(sites: SitesFile, accepted: Sequence[SubmissionRecord]) -> list[JobIn
     ReshapeError : a site does not answer.
     """
     listings, failed = at_once(
-        sites.sites, lambda site: list_jobs(site.service, ended=True), sites.deadline_s
+        sites.sites, lambda _, client: client.queue(ended=True), sites.deadline_s
     )
     for name, why in failed.items():
         raise ReshapeError(f"site {name}: {why}")
-    by_name = {(name, job.job): job for name, listing in listings.items() for job in listing.jobs}
+    by_name = {(name, job.job): job for name, jobs in listings.items() for job in jobs}
     return [
         msgspec.structs.replace(by_name[its.site, its.job], job=number)
         for number, its in enumerate(accepted, 1)

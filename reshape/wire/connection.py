@@ -179,15 +179,6 @@ class Connection(Generic[M]):
         self._socket.close(linger=round(1000 * linger_s))
         self._context.term()
 
-    @property
-    def descriptor(self) -> int:
-        """File descriptor that becomes readable when something happens (ZMQ_FD).
-
-        It says so once: after that, and after each `send`, `receive` is to be called until it
-        returns None.
-        """
-        return int(self._socket.getsockopt(zmq.FD))
-
     def request(self, message: MessageBase, timeout: float) -> M:
         """Send a message and wait for its answer; other messages that arrive are dropped.
 

@@ -14,7 +14,7 @@ import psutil
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.asking import service_info
+from scheduler.client.api.client import Client
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.client import connect
 from scheduler.protocol.messages import Done, Failure, Info, ServerInfo, Stop
@@ -79,8 +79,8 @@ def _await_answer(
             waited = round(time.monotonic() - began)
             text = f"process {process.pid} does not answer yet, after {waited} s; its log is {log}"
             print(f"reshape: {text}", file=sys.stderr)
-        with contextlib.suppress(ServiceUnavailable):
-            info = service_info(service.path, timeout=1.0)
+        with contextlib.suppress(ServiceUnavailable), Client(service.path) as client:
+            info = client.info(1.0)
             if info.pid == process.pid:  # else an older service still answers
                 missing = info.awaited
                 if all(missing.values()):  # the others are up; the service tries these again
@@ -122,7 +122,8 @@ def stop(directory: Path, *, kill: bool) -> None:
     if is_access_file(directory):
         _stop_remote(directory, kill)
         return
-    info = service_info(directory)
+    with Client(directory) as asking:
+        info = asking.info()
     until = time.monotonic() + STOP_S
     with connect(directory) as client:
         client.send(Stop(kill=kill), timeout=STOP_S)

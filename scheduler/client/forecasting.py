@@ -1,43 +1,50 @@
-"""``reshape quote``, and forecasts for other commands: requests to the service and their text.
-
-The parameter `directory` of each function is the directory of a service, or an access file.
-"""
+"""``reshape quote``, and forecasts for other commands: requests to the service and their text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import click
+from msgspec.structs import replace
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.times import utc_moment
-from scheduler.client.api import operations
-from scheduler.client.api.asking import list_jobs, run
-from scheduler.client.options import WALLTIME, echo_json, json_option, service_option
+from scheduler.client.api.client import FORECAST_S, Client, forecast, list_jobs
+from scheduler.client.api.service_option import service_option
+from scheduler.client.options import WALLTIME, echo_json, json_option
 from scheduler.client.requests.job_options import request_options
+from scheduler.client.requests.submission import prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.tables import Table
 
+#: Seconds that the forecaster may take for the expected starts of a listing, and that the listing
+#: waits for them, because the forecaster may be starting, or busy with another question.
+STARTS_S, STARTS_WAIT_S = 0.5, 1.0
 
-def expected_starts(directory: Path, horizon_s: float | None = None) -> Starts:
-    """Request forecasts of all queued jobs, in order of their expected starts.
 
-    Raises
-    ------
-    ServiceUnavailable : there is no service, or it does not answer in time.
-    ReshapeError : the forecast takes too long.
-    """
-    return run(directory, operations.expected_starts(horizon_s))
+def with_expected_starts(client: Client, jobs: list[m.JobInfo]) -> list[m.JobInfo]:
+    """Give queued jobs of a listing their expected starts, as far as these are known soon."""
+    if not any(job.state == JobState.PENDING.name for job in jobs):
+        return jobs
+    message = m.RequestForecast(limit_s=STARTS_S)
+    try:
+        forecasts = forecast(client, message, Starts, STARTS_WAIT_S).jobs
+    except ReshapeError:  # it is busy, or cannot forecast this state
+        return jobs
+    starts = {expected.job: expected.start for expected in forecasts}
+    return [
+        job if job.started_at is not None else replace(job, started_at=starts.get(job.job))
+        for job in jobs
+    ]
 
 
 def quote_of(
-    directory: Path, submission: m.Submission, timeout: float = operations.FORECAST_S, **how: Any
+    client: Client, submission: m.Submission, timeout: float = FORECAST_S, **how: Any
 ) -> Quote:
     """Request a quote for a submission; nothing is submitted.
 
@@ -52,11 +59,10 @@ def quote_of(
     ReshapeError : the service would refuse the submission; the message names the nearest request
         that the machine can run, if there is one.
     """
-    message = m.RequestForecast(of=submission, **how)
-    return run(directory, operations.forecast(message, Quote, timeout))
+    return forecast(client, m.RequestForecast(of=submission, **how), Quote, timeout)
 
 
-def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
+def forecast_of_waiting(client: Client, job: int) -> Waiting | None:
     """Request a forecast of a job; None if it is not queued.
 
     Raises
@@ -64,40 +70,18 @@ def forecast_of_waiting(directory: Path, job: int) -> Waiting | None:
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the forecast takes too long.
     """
-    if not _is_queued(directory, job):
+    if not _is_queued(client, job):
         return None
     try:
-        return run(directory, operations.forecast(m.RequestForecast(of=job), Waiting))
+        return forecast(client, m.RequestForecast(of=job), Waiting)
     except ReshapeError:
-        if _is_queued(directory, job):
+        if _is_queued(client, job):
             raise
         return None  # it has started meanwhile
 
 
-def _is_queued(directory: Path, job: int) -> bool:
-    return list_jobs(directory, job=job).jobs[0].state == JobState.PENDING.name
-
-
-def bare_submission(
-    processors: int,
-    walltime_s: float | None,
-    *,
-    resources: dict[str, int] | None = None,
-    **fields: Any,
-) -> m.Submission:
-    """Build a submission for a quote, which has no program.
-
-    Parameters
-    ----------
-    fields : other fields of a submission, which `request_options` names.
-    """
-    return m.Submission(
-        argv=["true"],
-        processors=processors,
-        walltime_s=walltime_s or 0.0,
-        resources=resources or {},
-        **fields,
-    )
+def _is_queued(client: Client, job: int) -> bool:
+    return list_jobs(client, job).jobs[0].state == JobState.PENDING.name
 
 
 def starts_table(jobs: Sequence[JobForecast], listed: Sequence[m.JobInfo], now: float) -> Table:
@@ -219,7 +203,7 @@ def duration(seconds: float | None) -> str:
 @json_option
 @example("reshape quote -n 16 --walltime 2:00:00 --json")
 def quote(
-    directory: Path,
+    service: Client,
     futures: int,
     arrivals: bool,
     seed: int,
@@ -232,7 +216,7 @@ def quote(
     Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
     is the time from now to the end divided by the run time. Nothing is submitted.
     """
-    submission = bare_submission(**request)
+    submission = prepare(["true"], **request)
     if arrivals and not futures:
         raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
     how: dict[str, Any] = {
@@ -241,7 +225,7 @@ def quote(
         "seed": seed,
         "arrivals": arrivals,
     }
-    answer = quote_of(directory, submission, **how)
+    answer = quote_of(service, submission, **how)
     if as_json:
         echo_json(answer)
     else:

@@ -138,15 +138,23 @@ JOBS = ParsedText("JOBS", _ranges, list)
 #: The same, with --sites after the name of a site and a colon.
 JOBS_AT_SITES = ParsedText("JOBS", _ranges_at_site, list)
 
-_ACCESS = "reshape.access"  # key of the context's further data
 _Callback = Callable[[click.Context, click.Parameter, Any], Any]
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
-def _directory(callback: _Callback) -> Callable[[_Command], _Command]:
+def place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+    """Return the path of a text that may begin with the home directory of a user."""
+    try:
+        return Path(value).expanduser()
+    except RuntimeError:
+        raise click.BadParameter(f"there is no user of {value!r}", ctx, param) from None
+
+
+def directory_as(name: str, callback: _Callback) -> Callable[[_Command], _Command]:
+    """Make the option --dir, of which a command gets the result of `callback` as `name`."""
     return click.option(
         "--dir",
-        "directory",
+        name,
         metavar="DIR",
         envvar="RESHAPE_DIR",
         show_envvar=True,
@@ -157,35 +165,7 @@ def _directory(callback: _Callback) -> Callable[[_Command], _Command]:
     )
 
 
-def _place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
-    """Return the path of a text that may begin with the home directory of a user."""
-    try:
-        return Path(value).expanduser()
-    except RuntimeError:
-        raise click.BadParameter(f"there is no user of {value!r}", ctx, param) from None
-
-
-def _note_access(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is None:
-        return
-    path = _place(ctx, param, value)
-    if not path.is_file():
-        raise click.BadParameter(f"there is no access file {path}", ctx, param)
-    ctx.meta[_ACCESS] = (path, is_given(ctx, "access"))
-
-
-def _choose_service(ctx: click.Context, param: click.Parameter, value: str) -> Path:
-    """Return the access file or the directory; what the command line names overrides variables."""
-    access, access_given = ctx.meta.get(_ACCESS, (None, False))
-    directory_given = is_given(ctx, "directory")
-    path = _place(ctx, param, value)
-    if directory_given and path.is_file():
-        raise click.BadParameter(f"{value} is a file; an access file needs --access", ctx, param)
-    if access_given and directory_given:
-        raise click.UsageError("--access and --dir both name a service; remove one", ctx)
-    if access is None or directory_given:
-        return path
-    return Path(access)
+directory_option = directory_as("directory", place)
 
 
 def is_given(ctx: click.Context, name: str) -> bool:
@@ -193,22 +173,6 @@ def is_given(ctx: click.Context, name: str) -> bool:
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
-def service_option(command: _Command) -> _Command:
-    """Add --dir and --access; `directory` is the directory of the service or the access file."""
-    command = _directory(_choose_service)(command)
-    return click.option(
-        "--access",
-        metavar="FILE",
-        envvar="RESHAPE_ACCESS",
-        show_envvar=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_note_access,
-        help="Access file of a service on TCP; in place of --dir.",
-    )(command)
-
-
-directory_option = _directory(_place)
 sites_option = click.option(
     "--sites",
     metavar="FILE",

@@ -7,8 +7,8 @@ from pathlib import Path
 from command_line import invoke
 from paths import EXAMPLES
 
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import list_jobs
 
 SCRIPT = EXAMPLES / "job_script" / "study.sh"
 
@@ -20,8 +20,9 @@ def test_the_steps_of_a_study(tmp_path: Path) -> None:
     try:
         command = ["batch", "--dir", directory, "--wait", SCRIPT, "one", "two", "three"]
         invoke(*command, cwd=work)
-        job = list_jobs(directory, 1).jobs[0]
-        steps = [list_jobs(directory, number).jobs[0] for _, number in job.steps]
+        with Client(directory) as client:
+            job = client.job(1).info()
+            steps = [client.job(number).info() for _, number in job.steps]
     finally:
         background.stop(directory, kill=True)
         process.wait()

@@ -15,8 +15,8 @@ from paths import ROOT, SUPPORT
 from waiting import wait_until
 
 from reshape.files.job_folder import RESTART_FILE
+from scheduler import Client
 from scheduler.client import background
-from scheduler.client.api.asking import list_jobs
 from scheduler.protocol import messages as m
 
 STEPS = sorted((ROOT / "examples" / "step_by_step").glob("*.py"))
@@ -128,10 +128,10 @@ def test_the_command_of_the_page_runs_a_job_that_grows(tmp_path: Path) -> None:
     try:
         command = [submit[0], "--dir", directory, *submit[1:-2], program, submit[-1]]
         invoke(*command, cwd=tmp_path)
-        wait_until(
-            lambda: any(r.outcome == "done" for r in list_jobs(directory, 1).jobs[0].resizes)
-        )
-        job = list_jobs(directory, 1).jobs[0]
+        with Client(directory) as client:
+            handle = client.job(1)
+            wait_until(lambda: any(r.outcome == "done" for r in handle.info().resizes))
+            job = handle.info()
         invoke("cancel", "--dir", directory, "1", cwd=tmp_path)
     finally:
         background.stop(directory, kill=True)

@@ -1,16 +1,16 @@
-"""A program with both Python clients, which type checkers understand; see `typed_program`."""
+"""A program with the Python client, which type checkers understand; see `typed_program`."""
 
 from __future__ import annotations
 
-from typing import Any, assert_type
+from typing import assert_type
 
-from scheduler import AsyncClient, AsyncJobHandle, Client, JobHandle
+from scheduler import Client, JobHandle
 from scheduler.forecasts.answers import Quote
 from scheduler.protocol.messages import Info, JobInfo, NodeInfo
 
 
-def blocking(service: Client) -> None:
-    """Use the client that blocks."""
+def used(service: Client) -> None:
+    """Use the client and a job."""
     job = service.submit(["true"], 2, max_processors=4, walltime="2h", hold=True)
     assert_type(job, JobHandle)
     assert_type(service.cancel([job]), dict[JobHandle, str])
@@ -23,17 +23,11 @@ def blocking(service: Client) -> None:
     service.submit(["true"], walltime_s=3)  # type: ignore[call-arg]
     service.queue(ended="all")  # type: ignore[arg-type]
     job.update(processors="many")  # type: ignore[arg-type]
-
-
-async def awaited(service: AsyncClient) -> None:
-    """Use the client for an event loop."""
-    job = await service.batch("job.sh", "case 3", processors=4)
-    assert_type(job, AsyncJobHandle)
-    assert_type(await service.job("17_4"), AsyncJobHandle)
-    assert_type(await service.quote(processors=3), Quote)
-    assert_type(await service.nodes(), list[NodeInfo])
-    assert_type(await job.info(), JobInfo)
-    async for line in job.watch():
+    script = service.batch("job.sh", "case 3", processors=4)
+    assert_type(script, JobHandle)
+    assert_type(service.job("17_4"), JobHandle)
+    assert_type(service.quote(processors=3), Quote)
+    assert_type(service.nodes(), list[NodeInfo])
+    for line in script.watch():
         assert_type(line.facts, dict[str, int | float | str])
-    told: Any = job.signal("TERM")  # type: ignore[arg-type]
-    await told
+    script.signal("TERM")  # type: ignore[arg-type]

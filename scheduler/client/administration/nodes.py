@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
 
 import click
@@ -11,17 +10,16 @@ import click
 from reshape.cli.options import example
 from reshape.errors import ReshapeError, nearest
 from reshape.times import in_local_time
-from scheduler.client.api.asking import ask, complete_nodes
+from scheduler.client.api.client import Client
+from scheduler.client.api.service_option import complete_nodes, service_option
 from scheduler.client.options import (
     echo_json,
     echo_list,
     json_option,
     parsable_option,
-    service_option,
 )
 from scheduler.policies.pools.options import KEYS, check_pool_name, parse_pool_options
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time, listed
 
 
@@ -40,9 +38,9 @@ def node() -> None:
 @json_option
 @parsable_option
 @example("reshape node list")
-def list_nodes(directory: Path, as_json: bool, parsable: bool) -> None:
+def list_nodes(service: Client, as_json: bool, parsable: bool) -> None:
     """List all nodes."""
-    nodes = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes"))).nodes
+    nodes = service.nodes()
     columns: dict[str, Callable[[m.NodeInfo], object]] = {
         "NODE": lambda node: node.name,
         "PARTITION": _partitions,
@@ -82,14 +80,14 @@ def _remark(node: m.NodeInfo) -> str:
 )
 @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example('reshape node drain n2 --reason "memory errors"')
-def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
+def drain(service: Client, reason: str, names: tuple[str, ...]) -> None:
     """Drain nodes: nothing starts there any more.
 
     Resizable jobs contract off these nodes at their resize points, as far as their groups allow.
     Other jobs there run to their end.
     """
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.DrainNode(name, reason)))
+        service.ask(m.ChangeMachine(change=m.DrainNode(name, reason)), m.Done)
         click.echo(f"node {name} drains")
 
 
@@ -97,10 +95,10 @@ def drain(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 @service_option
 @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example("reshape node resume n2")
-def resume(directory: Path, names: tuple[str, ...]) -> None:
+def resume(service: Client, names: tuple[str, ...]) -> None:
     """Resume nodes that drain or were removed: jobs may start there again."""
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.ResumeNode(name)))
+        service.ask(m.ChangeMachine(change=m.ResumeNode(name)), m.Done)
         click.echo(f"node {name} is resumed")
 
 
@@ -108,16 +106,15 @@ def resume(directory: Path, names: tuple[str, ...]) -> None:
 @service_option
 @click.argument("names", nargs=-1, required=True, metavar="NODE...", shell_complete=complete_nodes)
 @example("reshape node remove n2")
-def remove(directory: Path, names: tuple[str, ...]) -> None:
+def remove(service: Client, names: tuple[str, ...]) -> None:
     """Remove nodes from the service, until they are resumed.
 
     A node that drains is removed as soon as its jobs have left it. Others must have no jobs.
     The agent of a removed node ends, and its processors do not count any more.
     """
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.RemoveNode(name)))
-        answer = expect(m.Nodes, ask(directory, m.ListMachine(part="nodes")))
-        jobs = next((info.jobs for info in answer.nodes if info.name == name), [])
+        service.ask(m.ChangeMachine(change=m.RemoveNode(name)), m.Done)
+        jobs = next((info.jobs for info in service.nodes() if info.name == name), [])
         have = "has" if len(jobs) == 1 else "have"
         when = f" as soon as {listed('job', jobs)} {have} left it" if jobs else ""
         click.echo(f"node {name} is removed{when}")
@@ -166,7 +163,7 @@ def _pool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @example(
     "reshape pool add slurm --nodes 1-8 --processors 16 --time-limit 2:00:00 -- --partition=short"
 )
-def add_pool(directory: Path, name: str, arguments: tuple[str, ...], **values: str | None) -> None:
+def add_pool(service: Client, name: str, arguments: tuple[str, ...], **values: str | None) -> None:
     """Add a pool, whose nodes Slurm grants.
 
     The command first asks Slurm whether it would accept an allocation (a dry run). Options behind
@@ -179,7 +176,7 @@ def add_pool(directory: Path, name: str, arguments: tuple[str, ...], **values: s
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     message = m.ChangeMachine(change=m.AddPool(name, texts, arguments))
-    answer = expect(m.PoolAdded, ask(directory, message, DRY_RUN_S))
+    answer = service.ask(message, m.PoolAdded, DRY_RUN_S)
     click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
 
 
@@ -188,7 +185,7 @@ def add_pool(directory: Path, name: str, arguments: tuple[str, ...], **values: s
 @json_option
 @parsable_option
 @example("reshape pool list")
-def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
+def list_pools(service: Client, as_json: bool, parsable: bool) -> None:
     """List all pools."""
     columns: dict[str, Callable[[m.PoolInfo], object]] = {
         "POOL": lambda pool: pool.name,
@@ -202,7 +199,7 @@ def list_pools(directory: Path, as_json: bool, parsable: bool) -> None:
         "REASON": lambda pool: in_local_time(pool.reason),
     }
     left = "POOL STATE REASON"
-    echo_list(pools_of(directory), columns, left, as_json=as_json, parsable=parsable)
+    echo_list(pools_of(service), columns, left, as_json=as_json, parsable=parsable)
 
 
 def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
@@ -215,9 +212,9 @@ def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
 @parsable_option
 @click.argument("name")
 @example("reshape pool info slurm")
-def pool_info(directory: Path, as_json: bool, parsable: bool, name: str) -> None:
+def pool_info(service: Client, as_json: bool, parsable: bool, name: str) -> None:
     """Show a pool with its options and allocations."""
-    pools = {chosen.name: chosen for chosen in pools_of(directory)}
+    pools = {chosen.name: chosen for chosen in pools_of(service)}
     if name not in pools:
         raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
     chosen = pools[name]
@@ -252,10 +249,10 @@ def pool_info(directory: Path, as_json: bool, parsable: bool, name: str) -> None
 )
 @click.argument("names", nargs=-1, required=True, metavar="POOL...")
 @example("reshape pool pause slurm")
-def pause_pool(directory: Path, reason: str, names: tuple[str, ...]) -> None:
+def pause_pool(service: Client, reason: str, names: tuple[str, ...]) -> None:
     """Pause pools: until they are resumed, they submit nothing and only give nodes back."""
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.PausePool(name, reason)))
+        service.ask(m.ChangeMachine(change=m.PausePool(name, reason)), m.Done)
         click.echo(f"pool {name} is paused")
 
 
@@ -263,10 +260,10 @@ def pause_pool(directory: Path, reason: str, names: tuple[str, ...]) -> None:
 @service_option
 @click.argument("names", nargs=-1, required=True, metavar="POOL...")
 @example("reshape pool resume slurm")
-def resume_pool(directory: Path, names: tuple[str, ...]) -> None:
+def resume_pool(service: Client, names: tuple[str, ...]) -> None:
     """Resume pools: they submit again immediately, also after failures."""
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.ResumePool(name)))
+        service.ask(m.ChangeMachine(change=m.ResumePool(name)), m.Done)
         click.echo(f"pool {name} is resumed")
 
 
@@ -275,27 +272,26 @@ def resume_pool(directory: Path, names: tuple[str, ...]) -> None:
 @click.option("--now", "at_once", is_flag=True, help="End the jobs on the nodes of the pool.")
 @click.argument("names", nargs=-1, required=True, metavar="POOL...")
 @example("reshape pool remove slurm")
-def remove_pool(directory: Path, at_once: bool, names: tuple[str, ...]) -> None:
+def remove_pool(service: Client, at_once: bool, names: tuple[str, ...]) -> None:
     """Remove pools: queued allocations are cancelled, and nodes are given back.
 
     The nodes drain first: resizable jobs contract off them, others run to their end there.
     """
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.RemovePool(name, at_once)))
+        service.ask(m.ChangeMachine(change=m.RemovePool(name, at_once)), m.Done)
         click.echo(f"pool {name} is being removed")
 
 
-def pools_of(directory: Path) -> list[m.PoolInfo]:
+def pools_of(service: Client) -> list[m.PoolInfo]:
     """Return the pools of a service."""
-    answer = expect(m.PoolList, ask(directory, m.ListMachine(part="pools")))
-    return answer.pools
+    return service.ask(m.ListMachine(part="pools"), m.PoolList).pools
 
 
-def paused_sentences(directory: Path) -> list[str]:
+def paused_sentences(service: Client) -> list[str]:
     """Say which pools do not submit, and why."""
     return [
         f"pool {pool.name} is {pool.state}: {in_local_time(pool.reason)}"
-        for pool in pools_of(directory)
+        for pool in pools_of(service)
         if pool.state != "active"
     ]
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 
 import click
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.api.asking import ask
+from scheduler.client.api.client import Client
+from scheduler.client.api.service_option import service_option
 from scheduler.client.options import (
     LATER_MOMENT,
     WALLTIME,
@@ -17,10 +17,8 @@ from scheduler.client.options import (
     echo_list,
     json_option,
     parsable_option,
-    service_option,
 )
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 
@@ -73,7 +71,7 @@ def reserve() -> None:
     "reshape reserve create --name course --processors 8 --duration 1:30:00",
 )
 def create(
-    directory: Path,
+    service: Client,
     name: str,
     processors: int | None,
     nodes: str | None,
@@ -99,7 +97,7 @@ def create(
         users=_names(users),
         partition=partition,
     )
-    answer = expect(m.Reservations, ask(directory, m.ChangeMachine(change=request)))
+    answer = service.ask(m.ChangeMachine(change=request), m.Reservations)
     _echo(answer.reservations, as_json=as_json)
 
 
@@ -108,7 +106,7 @@ def create(
 @json_option
 @parsable_option
 @example("reshape reserve list")
-def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
+def list_reservations(service: Client, as_json: bool, parsable: bool) -> None:
     """List the reservations that have not ended."""
     columns: dict[str, Callable[[m.ReservationInfo], object]] = {
         "NAME": lambda its: its.name,
@@ -122,7 +120,7 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
         "JOBS": lambda its: ",".join(map(str, its.running)) or "-",
     }
     left = "NAME STATE NODES USERS JOBS"
-    echo_list(_all(directory), columns, left, as_json=as_json, parsable=parsable)
+    echo_list(_all(service), columns, left, as_json=as_json, parsable=parsable)
 
 
 @reserve.command()
@@ -130,9 +128,9 @@ def list_reservations(directory: Path, as_json: bool, parsable: bool) -> None:
 @json_option
 @click.argument("name")
 @example("reshape reserve info course")
-def info(directory: Path, name: str, as_json: bool) -> None:
+def info(service: Client, name: str, as_json: bool) -> None:
     """Show a reservation with its processors and jobs."""
-    reservations = _all(directory)
+    reservations = _all(service)
     chosen = [reservation for reservation in reservations if reservation.name == name]
     if not chosen:
         known = [reservation.name for reservation in reservations]
@@ -144,19 +142,18 @@ def info(directory: Path, name: str, as_json: bool) -> None:
 @service_option
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @example("reshape reserve cancel course")
-def cancel(directory: Path, names: tuple[str, ...]) -> None:
+def cancel(service: Client, names: tuple[str, ...]) -> None:
     """Cancel reservations.
 
     Their running jobs continue. Jobs that wait for them stay in the queue until they are cancelled.
     """
     for name in names:
-        ask(directory, m.ChangeMachine(change=m.CancelReservation(name)))
+        service.ask(m.ChangeMachine(change=m.CancelReservation(name)), m.Done)
         click.echo(f"reservation {name} is cancelled")
 
 
-def _all(directory: Path) -> list[m.ReservationInfo]:
-    message = m.ListMachine(part="reservations")
-    return expect(m.Reservations, ask(directory, message)).reservations
+def _all(service: Client) -> list[m.ReservationInfo]:
+    return service.ask(m.ListMachine(part="reservations"), m.Reservations).reservations
 
 
 def _names(text: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 """The Python client of a service: `Client`, and `JobHandle` for each job.
 
-The methods have the names of the commands of `reshape`, and raise the errors that these print.
-`AsyncClient` has the same methods: each is written once (`ClientMethod`).
+The methods have the names of the commands of `reshape`, and raise the errors that these print. The
+functions are requests that the commands need besides.
 """
 
 from __future__ import annotations
@@ -10,133 +10,70 @@ import getpass
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
-from functools import update_wrapper
-from inspect import signature
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import GenericAlias, MethodType, TracebackType
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Self,
-    TypeVar,
-    Unpack,
-    get_args,
-    get_type_hints,
-    overload,
-)
+from types import TracebackType
+from typing import Any, Self, TypedDict, TypeVar, Unpack
 
-from reshape.errors import ReshapeError, ServiceUnavailable
+import msgspec
+
+from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
-from reshape.wire.connection import is_access_file
+from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.client.api import operations
-from scheduler.client.api.operations import HistoryOptions, Operation, ServiceRequest
 from scheduler.client.requests import keywords
 from scheduler.client.requests.job_options import Changes, JobOptions
 from scheduler.client.requests.submission import check_places
-from scheduler.forecasts.answers import JobForecast, Quote
-from scheduler.protocol import client as protocol
+from scheduler.forecasts.answers import JobForecast, Quote, Starts
+from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import A, ServiceConnection, connect, expect
 
 T = TypeVar("T")
-P = ParamSpec("P")
-J = TypeVar("J", bound="JobMethods")
 
 #: Directory of the service if neither an argument nor a variable names one.
 DIRECTORY = "~/.reshape"
+#: Time limits of an answer, seconds: in general, of a listing or many cancellations, of a forecast
+#: (the service gives up earlier).
+ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
+#: Ended jobs that a listing has unless it says otherwise, and that one has at most.
+MOST_ENDED, PAGE = 500, 1000
+#: Interval in seconds after which a wait is requested again, in case the service was restarted.
+ASK_AGAIN_S = 5.0
 #: Seconds between two looks at a job that is watched.
 WATCH_S = 0.5
 
 
-def service_of(directory: Path | str | None, access: Path | str | None) -> Path:
-    """Path that names a service: of its directory, or of an access file.
+class HistoryOptions(TypedDict, total=False):
+    """Which ended jobs a listing has: at most the `limit` (1 to 1000) that ended last.
 
-    Without arguments the variables RESHAPE_ACCESS and RESHAPE_DIR name it, as for the commands.
-
-    Raises
-    ------
-    ReshapeError : both are given, one is empty, or there is no such access file.
-    """
-    if directory is not None and access is not None:
-        raise ReshapeError("access and directory both name a service; leave one out")
-    if "" in (directory, access):
-        raise ReshapeError("the name of the service is empty: give one, or leave it out")
-    if directory is None and access is None:
-        access = os.environ.get("RESHAPE_ACCESS") or None
-    if access is None:
-        return Path(directory or os.environ.get("RESHAPE_DIR") or DIRECTORY).expanduser()
-    path = Path(access).expanduser()
-    if not path.is_file():
-        raise ReshapeError(f"there is no access file {path}")
-    return path
-
-
-def user_of(service: Path) -> str:
-    """Return the name that the jobs have which this account submits to a service."""
-    return read_access(service).user if is_access_file(service) else getpass.getuser()
-
-
-class ForEventLoop:
-    """A client whose methods are coroutines, or a job of one."""
-
-
-class ClientMethod(Generic[P, T]):
-    """A method of both clients, which is written once, as an operation.
-
-    `Client` and its jobs return the result, `AsyncClient` and its jobs a coroutine for it.
+    `since` and `until` are times within which they ended, Unix seconds; `user`, `state` (such as
+    "FAILED" or "F") and `name` are theirs. Those that ended before the job `before` are listed.
     """
 
-    def __init__(self, operation: Callable[Concatenate[Any, P], Operation[T]]) -> None:
-        self._operation = operation
-        self._methods: dict[type, Any] = {}
-
-    @overload
-    def __get__(self, owner: Client | JobHandle, kind: type) -> Callable[P, T]: ...
-
-    @overload
-    def __get__(self, owner: ForEventLoop, kind: type) -> Callable[P, Coroutine[Any, Any, T]]: ...
-
-    @overload
-    def __get__(self, owner: None, kind: type) -> Callable[Concatenate[Any, P], Any]: ...
-
-    def __get__(self, owner: Any, kind: type) -> Any:
-        """Return the method of a client or of a job; without one the function for all of them."""
-        if kind not in self._methods:
-            self._methods[kind] = self._method_of(kind)
-        return self._methods[kind] if owner is None else MethodType(self._methods[kind], owner)
-
-    def _method_of(self, kind: type) -> Any:
-        def blocking(own: Any, *args: P.args, **options: P.kwargs) -> Any:
-            return own.run(self._operation(own, *args, **options))
-
-        async def awaited(own: Any, *args: P.args, **options: P.kwargs) -> Any:
-            return await blocking(own, *args, **options)
-
-        def shown(hint: Any) -> Any:
-            """Annotation for documentation: the class of the jobs in place of `J`."""
-            generic = GenericAlias(list, (hint,))
-            filled = generic[kind.__dict__["_handle"]] if generic.__parameters__ else generic
-            return get_args(filled)[0]
-
-        hints = get_type_hints(self._operation)
-        hints["return"] = get_args(hints["return"])[-1]
-        method: Any = awaited if issubclass(kind, ForEventLoop) else blocking
-        update_wrapper(method, self._operation)
-        method.__annotations__ = {name: shown(hint) for name, hint in hints.items()}
-        written, returned = signature(self._operation), method.__annotations__["return"]
-        method.__signature__ = written.replace(return_annotation=returned)
-        return method
+    since: float
+    until: float
+    user: str
+    state: str
+    name: str
+    limit: int
+    before: int
 
 
-class JobMethods:
-    """What a job of both clients can do, or some tasks of an array."""
+class JobHandle:
+    """A job of a service, or some tasks of an array.
 
-    def __init__(self, client: Any, named: m.JobTasks) -> None:
-        self._service, self.run = client.service, client.run
-        self.id, self.tasks = named.job, named.tasks
+    Several tasks are held, released, cancelled, requeued and get signals together. The other
+    methods are for one job.
+
+    Attributes
+    ----------
+    id : its number.
+    tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
+    """
+
+    def __init__(self, client: Client, named: m.JobTasks) -> None:
+        self._client, self.id, self.tasks = client, named.job, named.tasks
 
     def __repr__(self) -> str:
         """Name the job."""
@@ -145,15 +82,13 @@ class JobMethods:
     @property
     def _one(self) -> int:
         """Number of the job; raises ReshapeError if several tasks are named."""
-        return operations.one_job(self.id, self.tasks)
+        return one_job(self.id, self.tasks)
 
-    @ClientMethod
-    def info(self) -> Operation[m.JobInfo]:
+    def info(self) -> m.JobInfo:
         """Describe the job."""
-        return (yield from operations.list_jobs(self._one)).jobs[0]
+        return list_jobs(self._client, self._one).jobs[0]
 
-    @ClientMethod
-    def wait(self, timeout: float | str | None = None) -> Operation[m.JobInfo]:
+    def wait(self, timeout: float | str | None = None) -> m.JobInfo:
         """Wait for the end of the job, across restarts of the service, and describe it.
 
         Parameters
@@ -166,202 +101,80 @@ class JobMethods:
         """
         limit_s = keywords.seconds(timeout)
         until = None if limit_s is None else time.monotonic() + limit_s
-        ended = yield from operations.wait(self._service, self._one, until)
-        if ended is None:
-            raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
-        return ended
-
-    @ClientMethod
-    def explain(self) -> Operation[list[m.Story]]:
-        """Return what has happened to the job and why, and what it waits for."""
-        return (yield from operations.ask(m.Explain(job=self._one), m.Explanation)).lines
-
-    @ClientMethod
-    def output(self, *, error: bool = False) -> Operation[str]:
-        """Read the output of the job, or its standard error, from a file that this host reaches."""
-        job = (yield from operations.list_jobs(self._one)).jobs[0]
-        return read_output(job, error).decode(errors="replace")
-
-    @ClientMethod
-    def cancel(self) -> Operation[None]:
-        """Cancel the job."""
-        return self._change(m.CancelJob())
-
-    @ClientMethod
-    def signal(self, number: int, *, to_script: bool = False) -> Operation[None]:
-        """Send a signal to the processes of the job, or to its script alone."""
-        return self._change(m.SignalJob(number, to_script))
-
-    @ClientMethod
-    def hold(self) -> Operation[None]:
-        """Hold the queued job: it does not start until it is released."""
-        return self._change(m.HoldJob())
-
-    @ClientMethod
-    def release(self) -> Operation[None]:
-        """Release the held job."""
-        return self._change(m.ReleaseJob())
-
-    @ClientMethod
-    def requeue(self) -> Operation[None]:
-        """End the running job and queue it again."""
-        return self._change(m.RequeueJob())
-
-    @ClientMethod
-    def update(self, **changes: Unpack[Changes]) -> Operation[None]:
-        """Change the request of the job; see `Changes`."""
-        return self._change(m.UpdateJob(**keywords.changes(changes)))
-
-    def _change(self, change: m.JobChange) -> Operation[None]:
-        message = m.ChangeJobs(jobs=[m.JobTasks(self.id, self.tasks)], change=change)
-        yield from operations.ask(message, m.Done)
-
-
-class ServiceMethods(Generic[J]):
-    """What both clients can do with a service."""
-
-    _handle: Callable[[Any, m.JobTasks], J]
-    _connection: Any = None
-
-    def __init__(
-        self, directory: Path | str | None = None, *, access: Path | str | None = None
-    ) -> None:
-        self.service = service_of(directory, access)
-
-    def close(self) -> None:
-        """Close the connection; a later request opens another one."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-
-    @ClientMethod
-    def submit(
-        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
-    ) -> Operation[J]:
-        """Submit a job that runs a program under mpiexec, and return it.
-
-        Parameters
-        ----------
-        argv : program and arguments.
-        processors : number of processors to start with.
-        options : those of ``reshape submit``; see `JobOptions`.
-        """
-        return self._submit(keywords.submission(argv, processors, options))
-
-    @ClientMethod
-    def batch(
-        self,
-        script: Path | str,
-        *arguments: str,
-        processors: int | None = None,
-        **options: Unpack[JobOptions],
-    ) -> Operation[J]:
-        """Submit a job script, which runs once, and return the job.
-
-        Parameters
-        ----------
-        script : its file, whose lines #RESHAPE and #SBATCH have options, too.
-        arguments : of the script.
-        processors : number of processors; None: as the lines of the script say.
-        options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
-        """
-        return self._submit(keywords.batch_submission(script, arguments, processors, options))
-
-    def _submit(self, submission: m.Submission) -> Operation[J]:
-        check_places(submission, self.service)
-        answer = yield from operations.ask(m.Submit(submission=submission), m.Submitted)
-        return self._handle(self, m.JobTasks(answer.job))
-
-    @ClientMethod
-    def quote(
-        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
-    ) -> Operation[Quote]:
-        """Forecast when a job would start and end; parameters as of `submit`."""
-        message = m.RequestForecast(of=keywords.submission(argv, processors, options))
-        return operations.forecast(message, Quote)
-
-    @ClientMethod
-    def job(self, job: int | str) -> Operation[J]:
-        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
-
-        "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
-        """
-        return self._handle(self, (yield from operations.tasks_of(keywords.job_name(job))))
-
-    @ClientMethod
-    def cancel(self, jobs: Iterable[J]) -> Operation[dict[J, str]]:
-        """Cancel jobs at one moment, so that none starts in place of another.
-
-        Returns
-        -------
-        jobs that cannot be cancelled -> why not
-        """
-        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
-        refused = yield from operations.change_jobs(list(handles), m.CancelJob())
-        return {handles[named]: why for named, why in refused.items()}
-
-    @ClientMethod
-    def queue(self, *, ended: bool = False, steps: bool = False) -> Operation[list[m.JobInfo]]:
-        """Return all queued and running jobs.
-
-        Parameters
-        ----------
-        ended : include ended jobs, at most the last 1000.
-        steps : include the steps of jobs.
-        """
-        return (yield from operations.list_jobs(ended=ended, steps=steps)).jobs
-
-    @ClientMethod
-    def expected_starts(self) -> Operation[list[JobForecast]]:
-        """Forecast all queued jobs, in order of their expected starts."""
-        return (yield from operations.expected_starts()).jobs
-
-    @ClientMethod
-    def history(self, **chosen: Unpack[HistoryOptions]) -> Operation[list[m.JobInfo]]:
-        """Return ended jobs; see `HistoryOptions`."""
-        return (yield from operations.history(chosen)).jobs
-
-    @ClientMethod
-    def info(self, timeout: float = operations.ANSWER_S) -> Operation[m.Info]:
-        """Return the state of the service."""
-        return operations.ask(m.ServerInfo(), m.Info, timeout)
-
-    @ClientMethod
-    def nodes(self) -> Operation[list[m.NodeInfo]]:
-        """Return the nodes of the service."""
-        return (yield from operations.ask(m.ListMachine(part="nodes"), m.Nodes)).nodes
-
-    @property
-    def user(self) -> str:
-        """Name that the jobs have which this client submits."""
-        return user_of(self.service)
-
-
-class JobHandle(JobMethods):
-    """A job of a service, or some tasks of an array.
-
-    Several tasks are held, released, cancelled, requeued and get signals together. The other
-    methods are for one job.
-
-    Attributes
-    ----------
-    id : its number.
-    tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
-    """
+        while True:
+            try:
+                ended = self._client._await_end(self._one, _left_s(until))
+                if ended is not None:
+                    return ended
+                if until is None or time.monotonic() < until:
+                    self._client.info(_left_s(until))
+            except ServiceUnavailable:
+                self._client._check_is_there()
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
 
     def watch(self) -> Iterator[m.Story]:
-        """Yield what happens to the job and why, from its submission to its end."""
+        """Yield what happens to the job and why, from its submission to its end.
+
+        A line may have an earlier time than those before it.
+        """
         delivered: Counter[str] = Counter()
-        while True:
-            look = operations.watch(self._service, self._one, delivered)
-            lines, has_ended = self.run(look)
-            yield from lines
-            if has_ended:
-                return
-            time.sleep(WATCH_S)
+        has_ended = False
+        while not has_ended:
+            try:
+                has_ended = self.info().ended_at is not None
+                told = self._client.ask(m.Explain(job=self._one), m.Explanation)
+            except ServiceUnavailable:
+                self._client._check_is_there()
+                has_ended = False
+            else:
+                seen: Counter[str] = Counter()
+                for line in told.lines[: len(told.lines) - told.present]:
+                    seen[line.text] += 1
+                    if seen[line.text] > delivered[line.text]:
+                        delivered[line.text] += 1
+                        yield line
+            if not has_ended:
+                time.sleep(WATCH_S)
+
+    def explain(self) -> list[m.Story]:
+        """Return what has happened to the job and why, and what it waits for."""
+        return self._client.ask(m.Explain(job=self._one), m.Explanation).lines
+
+    def output(self, *, error: bool = False) -> str:
+        """Read the output of the job, or its standard error, from a file that this host reaches."""
+        return read_output(self.info(), error).decode(errors="replace")
+
+    def cancel(self) -> None:
+        """Cancel the job."""
+        self._change(m.CancelJob())
+
+    def signal(self, number: int, *, to_script: bool = False) -> None:
+        """Send a signal to the processes of the job, or to its script alone."""
+        self._change(m.SignalJob(number, to_script))
+
+    def hold(self) -> None:
+        """Hold the queued job: it does not start until it is released."""
+        self._change(m.HoldJob())
+
+    def release(self) -> None:
+        """Release the held job."""
+        self._change(m.ReleaseJob())
+
+    def requeue(self) -> None:
+        """End the running job and queue it again."""
+        self._change(m.RequeueJob())
+
+    def update(self, **changes: Unpack[Changes]) -> None:
+        """Change the request of the job; see `Changes`."""
+        self._change(m.UpdateJob(**keywords.changes(changes)))
+
+    def _change(self, change: m.JobChange) -> None:
+        message = m.ChangeJobs(jobs=[m.JobTasks(self.id, self.tasks)], change=change)
+        self._client.ask(message, m.Done)
 
 
-class Client(ServiceMethods[JobHandle]):
+class Client:
     """A client of a scheduler service; it must not be shared between threads.
 
     It connects with the first request, and again after a service did not answer.
@@ -378,13 +191,25 @@ class Client(ServiceMethods[JobHandle]):
 
     Raises
     ------
-    ReshapeError : both are given, or there is no such access file. All methods raise it if the
-        service refuses a request, and `ServiceUnavailable`, one of its subclasses, if there is no
-        service or if it does not answer.
+    ReshapeError : both are given, one is empty, or there is no such access file. All methods raise
+        it if the service refuses a request, and `ServiceUnavailable`, one of its subclasses, if
+        there is no service or if it does not answer.
     """
 
-    _handle = JobHandle
-    _connection: protocol.ServiceConnection | None
+    def __init__(
+        self, directory: Path | str | None = None, *, access: Path | str | None = None
+    ) -> None:
+        if directory is not None and access is not None:
+            raise ReshapeError("access and directory both name a service; leave one out")
+        if "" in (directory, access):
+            raise ReshapeError("the name of the service is empty: give one, or leave it out")
+        if directory is None and access is None:
+            access = os.environ.get("RESHAPE_ACCESS") or None
+        directory = directory or os.environ.get("RESHAPE_DIR") or DIRECTORY
+        self.service = Path(directory if access is None else access).expanduser()
+        if access is not None and not self.service.is_file():
+            raise ReshapeError(f"there is no access file {self.service}")
+        self._connection: ServiceConnection | None = None
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -399,40 +224,259 @@ class Client(ServiceMethods[JobHandle]):
         """Close the connection."""
         self.close()
 
-    def request(self, message: MessageBase, timeout: float = operations.ANSWER_S) -> m.Message:
-        """Send a message of `scheduler.protocol.messages`, and return its answer."""
-        answer = self._answer(ServiceRequest(message, timeout))
-        assert answer is not None
-        return answer
+    def close(self) -> None:
+        """Close the connection; a later request opens another one."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
-    def run(self, operation: Operation[T]) -> T:
-        """Run an operation of `scheduler.client.api.operations`, and return its result."""
-        try:
-            request = next(operation)
-            while True:
-                try:
-                    answer = self._answer(request)
-                except ReshapeError as error:
-                    request = operation.throw(error)
-                else:
-                    request = operation.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+    def submit(
+        self, argv: Sequence[str], processors: int = 1, **options: Unpack[JobOptions]
+    ) -> JobHandle:
+        """Submit a job that runs a program under mpiexec, and return it.
 
-    def _answer(self, request: ServiceRequest) -> m.Message | None:
+        Parameters
+        ----------
+        argv : program and arguments.
+        processors : number of processors to start with.
+        options : those of ``reshape submit``; see `JobOptions`.
+        """
+        return self._submit(keywords.submission(argv, processors, options))
+
+    def batch(
+        self,
+        script: Path | str,
+        *arguments: str,
+        processors: int | None = None,
+        **options: Unpack[JobOptions],
+    ) -> JobHandle:
+        """Submit a job script, which runs once, and return the job.
+
+        Parameters
+        ----------
+        script : its file, whose lines #RESHAPE and #SBATCH have options, too.
+        arguments : of the script.
+        processors : number of processors; None: as the lines of the script say.
+        options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
+        """
+        return self._submit(keywords.batch_submission(script, arguments, processors, options))
+
+    def _submit(self, submission: m.Submission) -> JobHandle:
+        check_places(submission, self.service)
+        answer = self.ask(m.Submit(submission=submission), m.Submitted)
+        return JobHandle(self, m.JobTasks(answer.job))
+
+    def quote(
+        self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
+    ) -> Quote:
+        """Forecast when a job would start and end; parameters as of `submit`."""
+        message = m.RequestForecast(of=keywords.submission(argv, processors, options))
+        return forecast(self, message, Quote)
+
+    def job(self, job: int | str) -> JobHandle:
+        """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
+
+        "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
+        """
+        return JobHandle(self, tasks_of(self, keywords.job_name(job)))
+
+    def cancel(self, jobs: Iterable[JobHandle]) -> dict[JobHandle, str]:
+        """Cancel jobs at one moment, so that none starts in place of another.
+
+        Returns
+        -------
+        jobs that cannot be cancelled -> why not
+        """
+        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
+        refused = change_jobs(self, list(handles), m.CancelJob())
+        return {handles[named]: why for named, why in refused.items()}
+
+    def queue(self, *, ended: bool = False, steps: bool = False) -> list[m.JobInfo]:
+        """Return all queued and running jobs.
+
+        Parameters
+        ----------
+        ended : include ended jobs, at most the last 1000.
+        steps : include the steps of jobs.
+        """
+        return list_jobs(self, ended=ended, steps=steps).jobs
+
+    def expected_starts(self) -> list[JobForecast]:
+        """Forecast all queued jobs, in order of their expected starts."""
+        return forecast(self, m.RequestForecast(), Starts).jobs
+
+    def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
+        """Return ended jobs; see `HistoryOptions`."""
+        return history(self, chosen).jobs
+
+    def info(self, timeout: float = ANSWER_S) -> m.Info:
+        """Return the state of the service."""
+        return self.ask(m.ServerInfo(), m.Info, timeout)
+
+    def nodes(self) -> list[m.NodeInfo]:
+        """Return the nodes of the service."""
+        return self.ask(m.ListMachine(part="nodes"), m.Nodes).nodes
+
+    @property
+    def user(self) -> str:
+        """Name that the jobs have which this client submits."""
+        if is_access_file(self.service):
+            return read_access(self.service).user
+        return getpass.getuser()
+
+    def ask(self, message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> A:
+        """Send a message of `scheduler.protocol.messages`; its answer is of the type `answer`."""
         try:
-            return self._connected().request(request.message, request.timeout)
+            return expect(answer, self._connected().request(message, timeout))
         except ServiceUnavailable:
-            if request.may_be_late and self._connection is not None:
-                return None
             self.close()
             raise
 
-    def _connected(self) -> protocol.ServiceConnection:
+    def _connected(self) -> ServiceConnection:
         if self._connection is None:
-            self._connection = protocol.connect(self.service)
+            self._connection = connect(self.service)
         return self._connection
+
+    def _await_end(self, job: int, timeout: float) -> m.JobInfo | None:
+        """Request the end of a job; None: it has not come so far, and may come later."""
+        connection = self._connected()
+        try:
+            answer = connection.request(m.Wait(job=job), timeout)
+        except ServiceUnavailable:
+            return None
+        return answer.jobs[0] if isinstance(answer, m.JobListing) else None
+
+    def _check_is_there(self) -> None:
+        """Raise `ServiceUnavailable` if the service has ended, as far as this host can tell."""
+        if not is_access_file(self.service):
+            endpoint_of(self.service)
+
+
+def _left_s(until: float | None) -> float:
+    """Seconds until a wait is requested again."""
+    return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
+
+
+def list_jobs(
+    client: Client, job: int | None = None, *, ended: bool = False, steps: bool = False
+) -> m.JobListing:
+    """Request one job, or all queued and running jobs.
+
+    Parameters
+    ----------
+    job : number of the only job to list; None: all.
+    ended : whether to include jobs that have ended.
+    steps : whether to include steps of jobs that have not ended.
+    """
+    message = m.ListJobs(job=job, ended=ended, steps=steps)
+    return client.ask(message, m.JobListing, LISTING_S)
+
+
+def history(client: Client, chosen: Mapping[str, Any]) -> m.JobListing:
+    """Request ended jobs; `chosen` are `HistoryOptions`."""
+    fields = {"limit": MOST_ENDED, **chosen}
+    return client.ask(m.ListJobs(ended=True, live=False, **fields), m.JobListing, LISTING_S)
+
+
+def ended_jobs(client: Client, chosen: HistoryOptions) -> list[m.JobInfo]:
+    """Request all ended jobs that match, by their numbers, `limit` of them at a time."""
+    jobs: dict[int, m.JobInfo] = {}
+    chosen = {"limit": PAGE, **chosen}
+    while True:
+        page = history(client, chosen)
+        jobs |= {job.job: job for job in page.jobs}
+        if page.before is None:
+            return [jobs[number] for number in sorted(jobs)]
+        chosen["before"] = page.before
+
+
+def number_of(client: Client, name: JobName) -> int:
+    """Find the number of a job, a task or a step.
+
+    Raises
+    ------
+    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step;
+        or the name stands for several tasks.
+    """
+    number = one_job(name.job, "" if name.is_one else str(name.tasks))
+    if number == LAST:
+        number = client.info().last
+        if number == 0:
+            raise ReshapeError("there is no last job: no job was submitted yet")
+    if name.tasks is not None:
+        array = array_of(client, number)
+        index = name.tasks.smallest
+        position = array.position(index)
+        if position is None:
+            raise ReshapeError(f"array {number} has no task {index}: it has {array}")
+        number += 1 + position
+    if name.step is None:
+        return number
+    steps = dict(list_jobs(client, number).jobs[0].steps)
+    if name.step not in steps:
+        known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
+        raise ReshapeError(f"job {number} has no step {name.step}: {known}")
+    return steps[name.step]
+
+
+def array_of(client: Client, number: int) -> TaskArray:
+    """Find the tasks of an array.
+
+    Raises
+    ------
+    ReshapeError : there is no such job, or it is no array.
+    """
+    array = list_jobs(client, number).jobs[0].array
+    if not array:
+        raise ReshapeError(f"job {number} is no array")
+    return TaskArray.parse(array)
+
+
+def one_job(number: int, tasks: str) -> int:
+    """Return the number of a job; several tasks are none.
+
+    Raises
+    ------
+    ReshapeError : there are tasks.
+    """
+    if tasks:
+        raise ReshapeError(f"{number}_[{tasks}] are several tasks: name one of them, or the array")
+    return number
+
+
+def tasks_of(client: Client, name: JobName) -> m.JobTasks:
+    """Find the number of a job, task or step, or that of an array of which tasks are named.
+
+    Raises
+    ------
+    ReshapeError : as of `number_of`.
+    """
+    if name.is_one:
+        return m.JobTasks(number_of(client, name))
+    return m.JobTasks(number_of(client, JobName(name.job)), str(name.tasks))
+
+
+def change_jobs(
+    client: Client, jobs: Sequence[m.JobTasks], change: m.JobChange
+) -> dict[m.JobTasks, str]:
+    """Change jobs at one moment; return why some of them cannot be changed."""
+    message = m.ChangeJobs(jobs=list(jobs), change=change)
+    try:
+        answer = client.ask(message, MessageBase, LISTING_S)
+    except RequestRefused as error:
+        if len(jobs) != 1:
+            raise
+        return {jobs[0]: str(error)}
+    if isinstance(answer, m.UnchangedJobs):
+        return {jobs[place]: why for place, why in answer.refused}
+    expect(m.Done, answer)
+    return {}
+
+
+def forecast(client: Client, message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -> T:
+    """Request a forecast, which is a structure of the type `kind`."""
+    data: Any = client.ask(message, m.ForecastResult, timeout).found
+    return msgspec.convert(data, kind)
 
 
 def read_output(job: m.JobInfo, is_error: bool = False, begin: int = 0) -> bytes:

@@ -21,16 +21,15 @@ from reshape.times import in_local_time
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file
 from scheduler.client import tables
-from scheduler.client.api import operations
-from scheduler.client.api.asking import (
-    ask,
-    complete_jobs,
+from scheduler.client.api.client import (
+    Client,
+    change_jobs,
     list_jobs,
     number_of,
-    run,
-    service_info,
+    read_output,
+    tasks_of,
 )
-from scheduler.client.api.client import Client, read_output
+from scheduler.client.api.service_option import complete_jobs, service_option
 from scheduler.client.background import stop as stop_service
 from scheduler.client.columns import steps_format
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
@@ -45,14 +44,12 @@ from scheduler.client.options import (
     JobRange,
     echo_json,
     json_option,
-    service_option,
     sites_option,
 )
-from scheduler.client.sites.actions import service_of
+from scheduler.client.sites.actions import service_at
 from scheduler.model.arrays import JobName
 from scheduler.model.requests import signal_name, signal_number
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.text.formats import format_moment
 from scheduler.text.plain import plain
 
@@ -67,24 +64,23 @@ FOLLOW_S = 0.5
 @json_option
 @click.argument("job", type=JOB, required=False, shell_complete=complete_jobs)
 @example("reshape info", "reshape info last --json")
-def info(directory: Path, as_json: bool, job: JobName | None) -> None:
+def info(service: Client, as_json: bool, job: JobName | None) -> None:
     """Show the service with its nodes and scenario, or one JOB in full, with its steps.
 
     The list of resizes has the length of each phase in milliseconds; the job computes during
     START. MIB is the data that moved, SPARE the memory that the processes kept beside it.
     """
     if job is not None:
-        listing = list_jobs(directory, job=number_of(directory, job))
+        listing = list_jobs(service, number_of(service, job))
         if as_json:
             echo_json(listing.jobs[0])
             return
         click.echo(tables.job_text(listing.jobs[0], listing.now))
         if numbers := [number for _, number in listing.jobs[0].steps]:
-            with Client(directory) as client:
-                steps = [client.job(number).info() for number in numbers[-MOST_STEPS:]]
+            steps = [list_jobs(service, number).jobs[0] for number in numbers[-MOST_STEPS:]]
             click.echo("\n" + steps_format().render(steps, listing.now))
         return
-    answer = service_info(directory)
+    answer = service.info()
     if as_json:
         echo_json(
             {name: getattr(answer, name) for name in answer.__struct_fields__ if name != "id"}
@@ -99,15 +95,15 @@ def info(directory: Path, as_json: bool, job: JobName | None) -> None:
 @json_option
 @click.argument("job", type=SITE_JOB, shell_complete=complete_jobs)
 @example("reshape explain 3", "reshape explain --sites sites.yaml left:3")
-def explain(directory: Path, sites: Path | None, as_json: bool, job: JobRange) -> None:
+def explain(service: Client, sites: Path | None, as_json: bool, job: JobRange) -> None:
     """Explain why JOB waits, where it started, and why it was resized or not.
 
     For a job that waits it also shows the expected start and the requests, of fewer processors or a
     shorter walltime, with which it would start earlier.
     """
-    directory = service_of(directory, sites, job)
-    answer = expect(m.Explanation, ask(directory, m.Explain(job=number_of(directory, job.first))))
-    listing = list_jobs(directory, job=answer.job)
+    service = service_at(service, sites, job)
+    answer = service.ask(m.Explain(job=number_of(service, job.first)), m.Explanation)
+    listing = list_jobs(service, answer.job)
     [info] = listing.jobs
     if not as_json:  # at once: a forecast takes a while, or fails
         click.echo(tables.answer_text(info, answer.lines, listing.now))
@@ -117,7 +113,7 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: JobRange) -
             click.echo(f"{format_moment(line.at)}  {after}  {text}")
     waiting = None
     try:
-        waiting = forecast_of_waiting(directory, answer.job)
+        waiting = forecast_of_waiting(service, answer.job)
     except ReshapeError as error:
         click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
     if as_json:
@@ -136,15 +132,15 @@ def explain(directory: Path, sites: Path | None, as_json: bool, job: JobRange) -
 @click.option("--error", "-e", "is_error", is_flag=True, help="Print the standard error instead.")
 @click.argument("job", type=JOB, shell_complete=complete_jobs)
 @example("reshape output 3", "reshape output -f last")
-def output(directory: Path, follow: bool, is_error: bool, job: JobName) -> None:
+def output(service: Client, follow: bool, is_error: bool, job: JobName) -> None:
     """Print the output of JOB, from a file that this host reaches.
 
     The standard error is a part of it, unless the job was submitted with --error.
     """
-    number = number_of(directory, job)
+    number = number_of(service, job)
     stream, printed = sys.stdout.buffer, 0
     while True:
-        info = list_jobs(directory, job=number).jobs[0]  # before the file is read for the last time
+        info = list_jobs(service, number).jobs[0]  # before the file is read for the last time
         try:
             text = read_output(info, is_error, printed)
         except ReshapeError as error:
@@ -165,10 +161,10 @@ def output(directory: Path, follow: bool, is_error: bool, job: JobName) -> None:
 @service_option
 @click.option("--kill", is_flag=True, help="End queued and running jobs, too.")
 @example("reshape stop")
-def stop(directory: Path, kill: bool) -> None:
+def stop(service: Client, kill: bool) -> None:
     """Stop the scheduler service; without --kill it refuses while jobs are queued or running."""
-    stop_service(directory, kill=kill)
-    click.echo(f"service of {directory} has ended")
+    stop_service(service.service, kill=kill)
+    click.echo(f"service of {service.service} has ended")
 
 
 @click.command()
@@ -194,7 +190,7 @@ def stop(directory: Path, kill: bool) -> None:
     "reshape cancel --sites sites.yaml left:3",
 )
 def cancel(
-    directory: Path,
+    service: Client,
     everything: bool,
     user: str | None,
     name: str | None,
@@ -223,12 +219,12 @@ def cancel(
         flat = [job for group in jobs for job in group]
         by_site = {job.site: [other for other in flat if other.site == job.site] for job in flat}
         done = [
-            _change_ranges(service_of(directory, sites, jobs[0]), site, jobs, change)
+            _change_ranges(service_at(service, sites, jobs[0]), site, jobs, change)
             for site, jobs in by_site.items()
         ]
     else:
-        own = _user_of(directory) if everything else user
-        done = [_change_at(directory, "", [], matching(directory, user=own, name=name), change)]
+        own = _user_of(service.service) if everything else user
+        done = [_change_at(service, "", [], matching(service, user=own, name=name), change)]
     if not all(done):
         sys.exit(FAILED)
 
@@ -251,15 +247,17 @@ def _cancellation(signal: str | None, *, to_script: bool) -> m.CancelJob | m.Sig
         raise click.UsageError(f"--signal: {error}") from None
 
 
-def _change_ranges(service: Path, site: str, jobs: Sequence[JobRange], change: m.JobChange) -> bool:
+def _change_ranges(
+    service: Client, site: str, jobs: Sequence[JobRange], change: m.JobChange
+) -> bool:
     """Change jobs of one service; return whether that was done for all."""
-    named = [run(service, operations.tasks_of(job.first)) for job in jobs if job.last is None]
+    named = [tasks_of(service, job.first) for job in jobs if job.last is None]
     spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
     return _change_at(service, site, named, matching(service, spans) if spans else [], change)
 
 
 def matching(
-    service: Path,
+    service: Client,
     spans: Sequence[tuple[int, float]] = ((1, inf),),
     *,
     user: str | None = None,
@@ -276,7 +274,7 @@ def matching(
 
 
 def _change_at(
-    service: Path,
+    service: Client,
     site: str,
     named: Sequence[m.JobTasks],
     chosen: Sequence[m.JobTasks],
@@ -293,7 +291,7 @@ def _change_at(
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True
-    refused = run(service, operations.change_jobs(jobs, change))
+    refused = change_jobs(service, jobs, change)
     done = change.told
     if isinstance(change, m.SignalJob):
         done = f"sent {signal_name(change.number)} to"
@@ -322,33 +320,33 @@ _jobs = click.argument(
 @service_option
 @_jobs
 @example("reshape hold 3", "reshape hold 5-8,12")
-def hold(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+def hold(service: Client, jobs: tuple[list[JobRange], ...]) -> None:
     """Hold queued jobs: they do not start until they are released.
 
     A range such as 5-8 means its jobs that have not ended.
     """
-    _change_all(directory, jobs, m.HoldJob())
+    _change_all(service, jobs, m.HoldJob())
 
 
 @click.command()
 @service_option
 @_jobs
 @example("reshape release 3")
-def release(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+def release(service: Client, jobs: tuple[list[JobRange], ...]) -> None:
     """Release held jobs. Only an administrator releases what an administrator has held."""
-    _change_all(directory, jobs, m.ReleaseJob())
+    _change_all(service, jobs, m.ReleaseJob())
 
 
 @click.command()
 @service_option
 @_jobs
 @example("reshape requeue 3")
-def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
+def requeue(service: Client, jobs: tuple[list[JobRange], ...]) -> None:
     """End running jobs and queue them again, where they keep their places.
 
     A program that writes checkpoints restarts from its latest one.
     """
-    _change_all(directory, jobs, m.RequeueJob())
+    _change_all(service, jobs, m.RequeueJob())
 
 
 @click.command()
@@ -377,19 +375,19 @@ def requeue(directory: Path, jobs: tuple[list[JobRange], ...]) -> None:
 @click.option("--dependency", type=ANY_TEXT, metavar="LIST", help="Dependency; '' removes it.")
 @click.argument("job", type=JOB, shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
-def update(directory: Path, job: JobName, **changes: Any) -> None:
+def update(service: Client, job: JobName, **changes: Any) -> None:
     """Change the request of JOB: all of these options while it is queued.
 
     Of a running job --max, --name, --priority and --walltime can be changed; only an administrator
     can raise the walltime. A change that is not possible changes nothing.
     """
-    number = number_of(directory, job)
-    ask(directory, m.ChangeJobs.one(number, m.UpdateJob(**changes)))
+    number = number_of(service, job)
+    service.ask(m.ChangeJobs.one(number, m.UpdateJob(**changes)), m.Done)
     click.echo(f"updated job {number}")
 
 
-def _change_all(directory: Path, ranges: tuple[list[JobRange], ...], change: m.JobChange) -> None:
+def _change_all(service: Client, ranges: tuple[list[JobRange], ...], change: m.JobChange) -> None:
     """Change jobs of one service; the exit code is 1 if one of them cannot be changed."""
     jobs = [job for group in ranges for job in group]
-    if not _change_ranges(directory, "", jobs, change):
+    if not _change_ranges(service, "", jobs, change):
         sys.exit(FAILED)

@@ -13,15 +13,22 @@ from reshape.cli.options import ParsedText, WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client import tables
 from scheduler.client.administration.nodes import paused_sentences
-from scheduler.client.api import operations
-from scheduler.client.api.asking import (
-    complete_jobs,
-    complete_partitions,
+from scheduler.client.api.client import (
+    MOST_ENDED,
+    PAGE,
+    Client,
+    array_of,
+    forecast,
     list_jobs,
     number_of,
-    run,
+    tasks_of,
 )
-from scheduler.client.api.client import Client, user_of
+from scheduler.client.api.client import history as history_page
+from scheduler.client.api.service_option import (
+    complete_jobs,
+    complete_partitions,
+    service_option,
+)
 from scheduler.client.columns import (
     ListingFormat,
     choose,
@@ -31,7 +38,7 @@ from scheduler.client.columns import (
     sorted_jobs,
     states_in,
 )
-from scheduler.client.forecasting import expected_starts, looked_ahead, starts_table
+from scheduler.client.forecasting import looked_ahead, starts_table, with_expected_starts
 from scheduler.client.options import (
     JOB,
     JOBS,
@@ -42,12 +49,13 @@ from scheduler.client.options import (
     is_given,
     json_option,
     parsable_option,
-    service_option,
     sites_option,
 )
 from scheduler.client.sites import actions
+from scheduler.forecasts.answers import Starts
 from scheduler.model.arrays import JobName, TaskArray, positions_of
 from scheduler.model.job import JobState
+from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.tables import render
 
@@ -68,7 +76,7 @@ noheader_option = click.option("--noheader", is_flag=True, help="Leave out the h
 
 
 def _matching(
-    directory: Path,
+    service: Client,
     jobs: Sequence[JobInfo],
     *,
     user: str | None,
@@ -82,11 +90,11 @@ def _matching(
     ------
     ReshapeError : a task or step that `numbers` names does not exist.
     """
-    users = [name for name in (user, user_of(directory) if me else None) if name is not None]
+    users = [name for name in (user, service.user if me else None) if name is not None]
     chosen = choose(jobs, user=",".join(users) if users else None, **choices)
     if numbers is None:
         return chosen
-    spans = [span for each in numbers for span in _spans(directory, each)]
+    spans = [span for each in numbers for span in _spans(service, each)]
     return [
         job
         for job in chosen
@@ -94,14 +102,14 @@ def _matching(
     ]
 
 
-def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
+def _spans(service: Client, named: JobRange) -> list[tuple[int, int]]:
     """First and last numbers of the jobs that a range stands for, or a name."""
     if named.last is not None:
         return [(named.first.job, named.last)]
-    job = run(directory, operations.tasks_of(named.first))
+    job = tasks_of(service, named.first)
     if not job.tasks:
         return [(job.job, job.job)]
-    array = run(directory, operations.array_of(job.job))
+    array = array_of(service, job.job)
     try:
         positions = positions_of(array, TaskArray.parse(job.tasks))
     except ValueError as error:
@@ -159,7 +167,7 @@ def _spans(directory: Path, named: JobRange) -> list[tuple[int, int]]:
     "reshape queue --format jobid,name:20,size,time_left",
 )
 def queue(
-    directory: Path,
+    service: Client,
     ended: bool,
     steps: bool,
     watch: bool,
@@ -184,16 +192,15 @@ def queue(
         if sites is not None:
             actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
             return
-        with Client(directory) as service:
-            listing = service.run(operations.list_jobs(ended=ended, steps=steps))
-            jobs = _matching(directory, listing.jobs, **choice)
-            if not (starts or as_json) and (columns is None or columns.has_starts):
-                jobs = service.run(operations.with_expected_starts(jobs))
+        listing = list_jobs(service, ended=ended, steps=steps)
+        jobs = _matching(service, listing.jobs, **choice)
+        if not (starts or as_json) and (columns is None or columns.has_starts):
+            jobs = with_expected_starts(service, jobs)
         if order is not None:
             jobs = sorted_jobs(jobs, order, listing.now)
         if starts:
             listed = {job.job for job in jobs}
-            known = expected_starts(directory, horizon)
+            known = forecast(service, m.RequestForecast(horizon_s=horizon), Starts)
             forecasts, ahead_s = [f for f in known.jobs if f.job in listed], known.looked_ahead_s
             if as_json:
                 echo_json({"now": listing.now, "jobs": forecasts, "looked_ahead_s": ahead_s})
@@ -209,7 +216,7 @@ def queue(
             if text:
                 click.echo(text)
         if not as_json:
-            for sentence in paused_sentences(directory):
+            for sentence in paused_sentences(service):
                 click.echo(sentence, err=True)
 
     show()
@@ -248,8 +255,8 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
 @click.option("--name", help="List jobs of this name.")
 @click.option(
     "--limit",
-    type=WholeRange(1, operations.PAGE),
-    default=operations.MOST_ENDED,
+    type=WholeRange(1, PAGE),
+    default=MOST_ENDED,
     show_default=True,
     help="Largest number of jobs to list: the ones that ended last.",
 )
@@ -265,7 +272,7 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
     "reshape history last",
 )
 def history(
-    directory: Path,
+    service: Client,
     before: JobName | None,
     columns: ListingFormat | None,
     noheader: bool,
@@ -285,14 +292,14 @@ def history(
             other = "--json" if as_json else "JOB"
             raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
     if job is not None:
-        listing = list_jobs(directory, job=number_of(directory, job))
+        listing = list_jobs(service, number_of(service, job))
         if as_json:
             echo_json(listing.jobs[0].resizes)
         else:
             click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
-    chosen["before"] = None if before is None else number_of(directory, before)
-    page = run(directory, operations.history(chosen))
+    chosen["before"] = None if before is None else number_of(service, before)
+    page = history_page(service, chosen)
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return

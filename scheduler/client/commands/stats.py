@@ -5,17 +5,16 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
 from statistics import fmean, median
 
 import click
 import msgspec
 
 from reshape.cli.options import example
-from scheduler.client.api import operations
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, ended_jobs
+from scheduler.client.api.service_option import service_option
 from scheduler.client.columns import waited_s
-from scheduler.client.options import MOMENT, echo_json, json_option, service_option
+from scheduler.client.options import MOMENT, echo_json, json_option
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import counted, format_moment, format_time
@@ -76,22 +75,21 @@ class Stats(msgspec.Struct, frozen=True):
 @click.option("--until", type=MOMENT, help="End of the period.  [default: now]")
 @json_option
 @example("reshape stats --since 2026-05-01")
-def stats(directory: Path, since: float | None, until: float | None, as_json: bool) -> None:
+def stats(service: Client, since: float | None, until: float | None, as_json: bool) -> None:
     """Show utilisation, waits, resizes and ends of jobs.
 
     GAINED counts the processor-seconds that jobs held above their requested sizes. LOST counts the
     ones that they lacked below them, and the ones of pauses. Utilisation refers to the processors
     that are up now.
     """
-    with Client(directory) as client:
-        info = client.info()
-        begin = info.started_at if since is None else since
-        end = min(time.time(), info.now if until is None else until)
-        if end <= begin:
-            raise click.UsageError(
-                f"the time from {format_moment(begin)} to {format_moment(end)} is empty"
-            )
-        jobs = client.queue() + client.run(operations.ended_jobs({"since": begin}))
+    info = service.info()
+    begin = info.started_at if since is None else since
+    end = min(time.time(), info.now if until is None else until)
+    if end <= begin:
+        raise click.UsageError(
+            f"the time from {format_moment(begin)} to {format_moment(end)} is empty"
+        )
+    jobs = service.queue() + ended_jobs(service, {"since": begin})
     statistics = stats_of(jobs, begin, end, info.processors)
     if as_json:
         echo_json(statistics)

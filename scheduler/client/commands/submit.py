@@ -16,7 +16,8 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.asking import ask, complete_jobs, number_of, wait_for
+from scheduler.client.api.client import Client, number_of
+from scheduler.client.api.service_option import complete_jobs, opened, service_option
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
     SITE_JOB,
@@ -25,7 +26,6 @@ from scheduler.client.options import (
     echo_json,
     is_given,
     json_option,
-    service_option,
     sites_option,
 )
 from scheduler.client.requests.job_options import job_options, submission_options
@@ -41,7 +41,6 @@ from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import SubmissionRecord
 from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.text.plain import plain
 
@@ -81,7 +80,7 @@ from scheduler.text.plain import plain
     "reshape submit --sites sites.yaml --metric cost --max-cost 20 -n 4 -- python solve.py",
 )
 def submit(
-    directory: Path,
+    service: Client,
     waits: bool,
     test_only: bool,
     sites: Path | None,
@@ -126,20 +125,20 @@ def submit(
             _accepted(accepted, waits, as_json)
         return
     if test_only:
-        quoted = quote_of(directory, submission)
+        quoted = quote_of(service, submission)
         if as_json:
             echo_json(quoted)
         else:
             click.echo(quote_text(quoted))
         return
-    submit_here(directory, submission, waits, as_json)
+    submit_here(service, submission, waits, as_json)
 
 
-def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json: bool) -> None:
-    """Submit a job to the service of a directory, and wait for its end if asked."""
-    check_places(submission, directory)
+def submit_here(service: Client, submission: m.Submission, waits: bool, as_json: bool) -> None:
+    """Submit a job to a service, and wait for its end if asked."""
+    check_places(submission, service.service)
     earlier = earlier_outputs(submission)
-    answer = expect(m.Submitted, ask(directory, m.Submit(submission=submission)))
+    answer = service.ask(m.Submit(submission=submission), m.Submitted)
     if as_json and not waits:
         echo_json({"job": answer.job})
     elif not as_json:
@@ -148,7 +147,7 @@ def submit_here(directory: Path, submission: m.Submission, waits: bool, as_json:
         if printed in earlier:
             click.echo(f"its output is appended to {printed}, which exists")
     if waits:
-        end_with([wait_until(directory, answer.job, None)], as_json)
+        end_with([wait_until(service, answer.job, None)], as_json)
 
 
 def _check_sites_options(sites: Path | None) -> None:
@@ -165,7 +164,8 @@ def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
     elif not as_json:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
-        end_with([wait_until(Path(accepted.service), accepted.job, None)], as_json, [accepted.site])
+        site = opened(Path(accepted.service))
+        end_with([wait_until(site, accepted.job, None)], as_json, [accepted.site])
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -185,7 +185,7 @@ def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
     "reshape batch -n 2 --wrap 'python prepare.py && mpiexec -n 2 python solve.py'",
 )
 def batch(
-    directory: Path,
+    service: Client,
     wrap: str | None,
     waits: bool,
     as_json: bool,
@@ -208,7 +208,7 @@ def batch(
     context = click.get_current_context()
     given = {name: value for name, value in fields.items() if is_given(context, name)}
     submission = script_submission(script, words[1:], options_of(script) | given)
-    submit_here(directory, submission, waits, as_json)
+    submit_here(service, submission, waits, as_json)
 
 
 def _warn(script: JobScript) -> None:
@@ -244,7 +244,7 @@ TIME_OVER = 124
 )
 @example("reshape wait last && echo well done", "reshape wait --sites sites.yaml left:3 right:1")
 def wait(
-    directory: Path,
+    service: Client,
     timeout: float | None,
     sites: Path | None,
     as_json: bool,
@@ -256,20 +256,20 @@ def wait(
     124 if the time limit has passed.
     """
     until = None if timeout is None else time.monotonic() + timeout
-    services = [actions.service_of(directory, sites, job) for job in jobs]
-    numbers = [number_of(service, job.first) for service, job in zip(services, jobs, strict=True)]
+    services = [actions.service_at(service, sites, job) for job in jobs]
+    numbers = [number_of(site, job.first) for site, job in zip(services, jobs, strict=True)]
     pairs = zip(services, numbers, strict=True)
-    ended = [wait_until(service, number, until) for service, number in pairs]
+    ended = [wait_until(site, number, until) for site, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])
 
 
-def wait_until(directory: Path, job: int, until: float | None) -> m.JobInfo:
+def wait_until(service: Client, job: int, until: float | None) -> m.JobInfo:
     """Wait for a job; the process ends with exit code 124 if the time limit passes."""
-    info = wait_for(directory, job, until)
-    if info is None:
+    try:
+        return service.job(job).wait(None if until is None else max(0.0, until - time.monotonic()))
+    except TimeoutError:
         click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
         sys.exit(TIME_OVER)
-    return info
 
 
 def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()) -> None:

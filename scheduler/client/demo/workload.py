@@ -11,7 +11,6 @@ live table on a terminal, otherwise one line every few seconds.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import subprocess
 import tempfile
@@ -29,14 +28,13 @@ from rich.text import Text
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
-from reshape.wire.connection import endpoint_of
+from scheduler.client.api.client import Client, list_jobs
 from scheduler.client.background import start, stop
 from scheduler.client.columns import running_s, sizes_text
 from scheduler.client.requests.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
-from scheduler.protocol.client import ServiceConnection, expect
-from scheduler.protocol.messages import JobInfo, JobListing, ListJobs, Submit, Submitted
+from scheduler.protocol.messages import JobInfo, JobListing, Submit, Submitted
 
 JOBS = 12
 KINDS = ("synthetic", "rigid", "LU", "Jacobi")
@@ -305,7 +303,7 @@ def run_workload(
         raise ReshapeError(f"directory {folder} cannot be created: {error.strerror}") from None
     with (
         embedded_service(processors, scenario, folder / "journal.db", fields) as directory,
-        ServiceConnection(endpoint_of(directory)) as client,
+        Client(directory) as client,
     ):
         return _submit_and_wait(client, workload, folder, on_progress)
 
@@ -340,7 +338,7 @@ def embedded_service(
 
 
 def _submit_and_wait(
-    client: ServiceConnection, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
+    client: Client, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
 ) -> list[JobInfo]:
     began = time.monotonic()
     coming = list(workload)
@@ -348,18 +346,18 @@ def _submit_and_wait(
         passed = time.monotonic() - began
         while coming and coming[0].at_s <= passed:
             _submit(client, coming.pop(0), folder)
-        answer = expect(JobListing, client.request(ListJobs(ended=True), timeout=30.0))
-        on_progress(passed, answer, len(coming))
-        if not coming and all(job.ended_at is not None for job in answer.jobs):
-            return answer.jobs
+        listing = list_jobs(client, ended=True)
+        on_progress(passed, listing, len(coming))
+        if not coming and all(job.ended_at is not None for job in listing.jobs):
+            return listing.jobs
         if passed > LONGEST_S:
-            late = ", ".join(str(job.job) for job in answer.jobs if job.ended_at is None)
+            late = ", ".join(str(job.job) for job in listing.jobs if job.ended_at is None)
             raise ReshapeError(f"jobs {late} have not ended within {LONGEST_S:.0f} s")
         next_at = coming[0].at_s if coming else passed + LOOK_S
         time.sleep(max(0.0, min(LOOK_S, next_at - (time.monotonic() - began))))
 
 
-def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
+def _submit(client: Client, job: DemoJob, folder: Path) -> None:
     submission = prepare(
         job.argv,
         job.processors,
@@ -368,10 +366,9 @@ def _submit(client: ServiceConnection, job: DemoJob, folder: Path) -> None:
         max_processors=job.max_processors,
         topology=job.topology,
         output="job-%{JOB_ID}.out",
-        environment=os.environ,
         cwd=folder.absolute(),
     )
-    expect(Submitted, client.request(Submit(submission=submission), timeout=30.0))
+    client.ask(Submit(submission=submission), Submitted)
 
 
 def _kill_remaining(directory: Path, process: subprocess.Popen[bytes] | None) -> None:

@@ -14,7 +14,8 @@ from pathlib import Path
 import click
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.client.api.asking import list_jobs
+from scheduler.client.api.client import Client, list_jobs
+from scheduler.client.api.service_option import opened
 from scheduler.client.columns import queue_format
 from scheduler.client.forecasting import duration, moment
 from scheduler.client.options import JobRange, echo_json
@@ -38,8 +39,8 @@ from scheduler.text.tables import Table, render
 NO_SITE, NOT_KNOWN = 3, 4
 
 
-def service_of(directory: Path, sites: Path | None, job: JobRange) -> Path:
-    """Directory or access file of the service that has a job, or a range of jobs.
+def service_at(service: Client, sites: Path | None, job: JobRange) -> Client:
+    """Return the service that has a job or a range of jobs: of a site, or the one of --dir.
 
     Raises
     ------
@@ -48,7 +49,7 @@ def service_of(directory: Path, sites: Path | None, job: JobRange) -> Path:
     if sites is None:
         if job.site:
             raise ReshapeError(f"{job}: give --sites FILE, which names the site {job.site}")
-        return directory
+        return service
     known = read_sites(sites)
     if not job.site:
         raise ReshapeError(f"{job}: with --sites write SITE:JOB")
@@ -56,7 +57,7 @@ def service_of(directory: Path, sites: Path | None, job: JobRange) -> Path:
     if site is None:
         names = [other.name for other in known.sites]
         raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
-    return site.service
+    return opened(site.service)
 
 
 def submit_job(
@@ -164,7 +165,7 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     """List the jobs of all sites; those that are away get a note."""
     sites = read_sites(file)
     listings, failed = at_once(
-        sites.sites, lambda site: list_jobs(site.service, ended=ended), sites.deadline_s
+        sites.sites, lambda _, client: list_jobs(client, ended=ended), sites.deadline_s
     )
     if as_json:
         data = {

@@ -15,7 +15,7 @@ from typing import TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.api.asking import list_jobs, service_info
+from scheduler.client.api.client import Client
 from scheduler.client.forecasting import quote_of
 from scheduler.client.sites.sites_file import Site
 from scheduler.forecasts.answers import Quote
@@ -112,13 +112,13 @@ def collect(
     passed over
     """
     answers, failed = at_once(
-        sites, lambda site: _answers(site, submission, deadline_s), deadline_s
+        sites, lambda site, client: _answers(site, client, submission, deadline_s), deadline_s
     )
     return list(answers.values()), failed
 
 
 def at_once(
-    sites: Sequence[Site], question: Callable[[Site], T], deadline_s: float
+    sites: Sequence[Site], question: Callable[[Site, Client], T], deadline_s: float
 ) -> tuple[dict[str, T], dict[str, str]]:
     """Call a function for all sites at once, each in a thread of its own.
 
@@ -131,7 +131,8 @@ def at_once(
 
     def run(site: Site) -> None:
         try:
-            results[site.name] = question(site)
+            with Client(site.service) as client:
+                results[site.name] = question(site, client)
         except ReshapeError as error:
             errors[site.name] = str(error)
 
@@ -148,14 +149,16 @@ def at_once(
     return {site.name: done[site.name] for site in sites if site.name in done}, failed
 
 
-def _answers(site: Site, submission: m.Submission, deadline_s: float) -> SiteAnswers:
+def _answers(
+    site: Site, client: Client, submission: m.Submission, deadline_s: float
+) -> SiteAnswers:
     """Ask one site, or raise what keeps it from taking the job."""
     sent = at_site(submission, site)
     _check_limits(site, sent)
-    info = service_info(site.service, deadline_s)
-    queued = [job for job in list_jobs(site.service).jobs if job.state == JobState.PENDING.name]
+    info = client.info(deadline_s)
+    queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
     work = sum(job.requested * job.walltime_s for job in queued)
-    quoted = quote_of(site.service, sent, timeout=deadline_s)
+    quoted = quote_of(client, sent, timeout=deadline_s)
     return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
 
 

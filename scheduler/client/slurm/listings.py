@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.times import parse_moment
-from scheduler.client.api import operations
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, ended_jobs
 from scheduler.client.columns import (
     FIELDS,
     Field,
@@ -24,6 +23,7 @@ from scheduler.client.columns import (
     sorted_jobs,
     states_in,
 )
+from scheduler.client.forecasting import with_expected_starts
 from scheduler.client.requests.slurm_manual import SACCT, SINFO, SQUEUE
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
@@ -69,14 +69,14 @@ def squeue(words: Sequence[str]) -> None:
     with Client() as service:
         users = service.user if "me" in given else given.get("users")
         listed = service.queue()
-        listed += service.run(operations.ended_jobs({})) if "states" in given else []
+        listed += ended_jobs(service, {}) if "states" in given else []
         if "array" in given or "_" in given.get("jobs", ""):
             listed = [*one_by_one(listed)]
         jobs = chosen(all_as_slurm(listed), given, user=users, state=state)
         if "notme" in given:
             jobs = [job for job in jobs if job.user != service.user]
         if form.has_starts:
-            jobs = service.run(operations.with_expected_starts(jobs))
+            jobs = with_expected_starts(service, jobs)
     now = time.time()
     order = given.get("sort") or ("S" if "start" in given else "i")
     text = form.render(sorted_jobs(jobs, order, now), now, heads="noheader" not in given)
@@ -95,7 +95,7 @@ def sacct(words: Sequence[str]) -> None:
     state = states(given["state"] or "all") if "state" in given else None
     with Client() as service:
         listed = service.queue()
-        listed += service.run(operations.ended_jobs({} if since is None else {"since": since}))
+        listed += ended_jobs(service, {} if since is None else {"since": since})
     listed = all_as_slurm(listed, steps="allocations" not in given)
     jobs = [
         job

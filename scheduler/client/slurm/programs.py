@@ -14,7 +14,8 @@ from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from reshape.wire.connection import is_access_file
-from scheduler.client.options import service_option
+from scheduler.client.api.client import Client
+from scheduler.client.api.service_option import service_option
 from scheduler.client.requests.slurm_manual import MANUAL
 
 #: Command -> module with the function of that name.
@@ -42,14 +43,14 @@ sys.exit(main({name!r}, {variable!r}, {service!r}, sys.argv[1:]))
 @service_option
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @example("reshape slurm-commands ~/slurm-bin && export PATH=~/slurm-bin:$PATH")
-def slurm_commands(directory: Path, folder: Path) -> None:
+def slurm_commands(service: Client, folder: Path) -> None:
     """Write sbatch, srun, squeue, scancel, sacct, scontrol, sinfo and salloc into DIR.
 
     They are Slurm's commands over this service, for people and programs that call them: put DIR
     first on PATH. They address the service of --dir or --access, unless RESHAPE_DIR or
     RESHAPE_ACCESS is set. See docs/coming-from-slurm.md.
     """
-    variable = "RESHAPE_ACCESS" if is_access_file(directory) else "RESHAPE_DIR"
+    variable = "RESHAPE_ACCESS" if is_access_file(service.service) else "RESHAPE_DIR"
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
         path = folder / name
@@ -57,7 +58,10 @@ def slurm_commands(directory: Path, folder: Path) -> None:
             raise ReshapeError(f"{path} is another program: choose a folder without it")
     for name in PROGRAMS:
         text = _PROGRAM.format(
-            python=sys.executable, name=name, variable=variable, service=str(directory.absolute())
+            python=sys.executable,
+            name=name,
+            variable=variable,
+            service=str(service.service.absolute()),
         )
         path = folder / name
         path.write_text(text)

@@ -15,8 +15,7 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api import operations
-from scheduler.client.api.client import Client, JobHandle
+from scheduler.client.api.client import Client, JobHandle, ended_jobs
 from scheduler.client.requests.script_file import (
     JobScript,
     Translation,
@@ -40,7 +39,6 @@ from scheduler.client.tables import exit_status
 from scheduler.model.arrays import names
 from scheduler.model.requests import signal_number
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.
@@ -92,7 +90,7 @@ def sbatch(words: Sequence[str]) -> int:
     submission.wrapper = variables.command([], task)
     with Client() as service:
         check_places(submission, service.service)
-        answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
+        answer = service.ask(m.Submit(submission=submission), m.Submitted)
         if "parsable" in named:
             print(answer.job, flush=True)
         elif "quiet" not in named:
@@ -112,7 +110,7 @@ def _of_variables() -> Iterator[tuple[Translation, str]]:
 def _waited(service: Client, number: int) -> int:
     """Wait for a job; return its exit code, of an array the highest one of its tasks."""
     job = service.job(number).wait()
-    ended = service.run(operations.ended_jobs({"since": job.submitted_at, "name": job.name}))
+    ended = ended_jobs(service, {"since": job.submitted_at, "name": job.name})
     tasks = [task for task in ended if task.label.startswith(f"{number}_")]
     return max(map(exit_status, tasks or [job]))
 
@@ -239,7 +237,7 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
     with own_outputs(error=True) as outputs, Client() as service:
         fields = _with_queue(service, fields) | files_of(outputs)
         submission = prepare(command, processors, **fields)
-        answer = expect(m.Submitted, service.request(m.Submit(submission=submission)))
+        answer = service.ask(m.Submit(submission=submission), m.Submitted)
         ended = _end_of(service.job(answer.job), outputs)
         with suppress(BrokenPipeError):
             for output in outputs:

@@ -13,8 +13,7 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.connection import endpoint_of
-from scheduler.client.api import operations
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, forecast, list_jobs
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.web.journal_run import JournalRun, story
 from scheduler.client.web.run_data import RunData
@@ -130,8 +129,8 @@ class LiveRun:
             try:
                 with Client(self.directory) as client:
                     asked = m.RequestForecast(limit_s=FORECAST_LIMIT_S)
-                    starts = client.run(operations.forecast(asked, Starts, FORECAST_WAIT_S))
-                    listing = client.run(operations.list_jobs())
+                    starts = forecast(client, asked, Starts, FORECAST_WAIT_S)
+                    listing = list_jobs(client)
             except (ReshapeError, msgspec.MsgspecError, OSError):
                 continue  # it is asked again after the next change
             pause_s = max(FORECAST_S, FORECAST_SHARE * (time.monotonic() - began))
@@ -167,7 +166,8 @@ class LiveRun:
             raise ReshapeError(f"job {number} is too old for the page: reshape explain {number}")
         if row.group == "queued":
             try:
-                waiting = forecast_of_waiting(self.directory, number)
+                with Client(self.directory) as client:
+                    waiting = forecast_of_waiting(client, number)
                 lines = [] if waiting is None else [waiting.reason, *waiting_lines(waiting)]
             except ReshapeError as error:
                 lines = [f"There is no forecast: {error}"]

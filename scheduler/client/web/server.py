@@ -30,7 +30,6 @@ from scheduler.client.web.live_run import LiveRun
 from scheduler.client.web.run_data import between
 from scheduler.policies.registry import known
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import expect
 from scheduler.text.plain import plain
 
 #: Segments of an answer at most; an image stands for more.
@@ -250,7 +249,7 @@ class Pages:
         if action not in _ACTIONS:
             return refusal(f"there is no action {action!r}: give {', '.join(_ACTIONS)}", 404)
         with Client(access=self._administrator) as client:
-            expect(m.Done, client.request(m.ChangeJobs.one(job, _ACTIONS[action])))
+            client.ask(m.ChangeJobs.one(job, _ACTIONS[action]), m.Done)
         return _json({})
 
     async def _events(self, request: Request) -> Response:

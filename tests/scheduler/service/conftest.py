@@ -20,11 +20,11 @@ from waiting import LIMIT_S, wait_until
 
 from reshape.errors import ReshapeError
 from scheduler.client import background
-from scheduler.client.api.asking import ask
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.replay import compare
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
+from scheduler.protocol.client import connect
 
 BIN = Path(sys.executable).parent
 
@@ -79,7 +79,8 @@ class Served:
         psutil.wait_procs(killed, LIMIT_S)
 
     def ask(self, message: m.Message, timeout: float = LIMIT_S) -> m.Message:
-        return ask(self.directory, message, timeout)
+        with connect(self.directory) as client:
+            return client.request(message, timeout)
 
     def submit(
         self, argv: Sequence[str], processors: int = 1, walltime_s: float = 600.0, **more: object

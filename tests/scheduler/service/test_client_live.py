@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from typing import Any
 
 import pytest
-from waiting import wait_until
 
 from reshape.errors import ReshapeError, ServiceUnavailable
-from scheduler import AsyncClient, Client
+from scheduler import Client
 
 UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done; exit 5"]
 
@@ -36,31 +34,25 @@ def test_a_watch_neither_loses_nor_repeats_a_line_when_the_service_restarts(serv
         service.job(2).cancel()
 
 
-def test_many_jobs_are_awaited_at_a_time_across_a_restart(served: Any) -> None:
+def test_jobs_are_awaited_across_a_restart(served: Any) -> None:
     served.start("--processors", "8")
-
-    async def run() -> None:
-        async with AsyncClient(served.directory) as service:
-            jobs = [await service.submit(UNTIL_GO, cwd=served.work) for _ in range(8)]
-            waits = [asyncio.create_task(job.wait()) for job in jobs]
-            await asyncio.sleep(0)  # all of them have begun
-            served.kill()
-            served.start("--processors", "8")
-            await asyncio.to_thread(wait_until, lambda: served.job(8).state == "RUNNING")
-            (served.work / "go").touch()
-            assert [job.exit_code for job in await asyncio.gather(*waits)] == [5] * 8
-            task = await service.submit(["sh", "-c", "kill -9 $$"], array="3-4")
-            assert (await task.wait()).state == "FAILED"
-            assert (await (await service.job(f"{task.id}_4")).info()).signal == 9
-            held = await service.submit(["true"], 2, hold=True)
-            await held.update(name="other", processors=3)
-            await held.release()
-            assert [line.text async for line in held.watch()][-1] == "ended with exit code 0:0"
-            assert (await held.info()).requested == 3
-            with pytest.raises(ReshapeError, match="has ended"):
-                await held.hold()
-
-    asyncio.run(run())
+    with Client(served.directory) as service:
+        jobs = [service.submit(UNTIL_GO, cwd=served.work) for _ in range(8)]
+        served.until(8, "RUNNING")
+        served.kill()
+        served.start("--processors", "8")
+        (served.work / "go").touch()
+        assert [job.wait().exit_code for job in jobs] == [5] * 8
+        task = service.submit(["sh", "-c", "kill -9 $$"], array="3-4")
+        assert task.wait().state == "FAILED"
+        assert service.job(f"{task.id}_4").info().signal == 9
+        held = service.submit(["true"], 2, hold=True)
+        held.update(name="other", processors=3)
+        held.release()
+        assert [line.text for line in held.watch()][-1] == "ended with exit code 0:0"
+        assert held.info().requested == 3
+        with pytest.raises(ReshapeError, match="has ended"):
+            held.hold()
 
 
 def test_where_there_is_no_service(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:

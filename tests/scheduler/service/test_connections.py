@@ -24,7 +24,7 @@ from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnav
 from reshape.wire.access import AccessFile, AccessRole, read_access
 from reshape.wire.codec import PROTOCOL, encode
 from reshape.wire.connection import use_keys
-from scheduler.client.api.asking import wait_for
+from scheduler import Client
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
@@ -164,7 +164,7 @@ def test_a_revoked_key_is_refused_at_once(station: Station) -> None:
 def test_a_wait_ends_when_its_key_is_revoked(
     station: Station, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("scheduler.client.api.operations.ASK_AGAIN_S", 0.2)
+    monkeypatch.setattr("scheduler.client.api.client.ASK_AGAIN_S", 0.2)
     ann = station.file("ann")
     answer = ask(ann, m.Submit(submission=JOB))
     assert isinstance(answer, m.Submitted)
@@ -172,7 +172,8 @@ def test_a_wait_ends_when_its_key_is_revoked(
 
     def wait() -> None:
         try:
-            wait_for(ann, answer.job, time.monotonic() + 6 * PATIENCE_S)
+            with Client(ann) as client:
+                client.job(answer.job).wait(6 * PATIENCE_S)
         except ReshapeError as error:
             errors.append(str(error))
 

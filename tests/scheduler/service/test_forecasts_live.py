@@ -14,26 +14,20 @@ from process_words import words_of
 from waiting import wait_until
 
 from reshape.errors import ReshapeError
-from scheduler.client.api import operations
-from scheduler.client.api.client import Client
-from scheduler.client.forecasting import (
-    bare_submission,
-    expected_starts,
-    forecast_of_waiting,
-    quote_of,
-)
+from scheduler import Client
+from scheduler.client.forecasting import forecast_of_waiting, quote_of, with_expected_starts
 from scheduler.protocol import messages as m
 
 SLEEP = ["sleep", "600"]
 
 
 def request(processors: int, walltime_s: float) -> m.Submission:
-    return bare_submission(processors, walltime_s)
+    return m.Submission(argv=["true"], processors=processors, walltime_s=walltime_s)
 
 
 def listed_starts(client: Client) -> dict[int, float | None]:
     """Return the starts of a listing, which waits a second for the expected ones."""
-    jobs = client.run(operations.with_expected_starts(client.queue()))
+    jobs = with_expected_starts(client, client.queue())
     return {job.job: job.started_at for job in jobs}
 
 
@@ -56,31 +50,33 @@ def test_forecasts_follow_the_recorded_state_locally_and_over_tcp(served: Any) -
     assert started_at is not None
     first, second = served.submit(SLEEP, 4, 100.0), served.submit(SLEEP, 2, 50.0)
     for directory in (served.directory, access):
-        starts = {job.job: job for job in expected_starts(directory).jobs}
-        assert starts[first].start == pytest.approx(started_at + 300.0, abs=1e-6)
-        assert starts[second].start == pytest.approx(started_at + 400.0, abs=1e-6)
-        expected = {job: forecast.start for job, forecast in starts.items()}
-        assert starts[first].processors == "0-3"
-
         with Client(directory) as client:
+            starts = {job.job: job for job in client.expected_starts()}
+            assert starts[first].start == pytest.approx(started_at + 300.0, abs=1e-6)
+            assert starts[second].start == pytest.approx(started_at + 400.0, abs=1e-6)
+            assert starts[first].processors == "0-3"
+            expected = {job: forecast.start for job, forecast in starts.items()}
             known = {**expected, running: started_at}
             wait_until(lambda client=client, known=known: listed_starts(client) == known)
-        short, long = (quote_of(directory, request(1, seconds)) for seconds in (50.0, 1000.0))
-        assert (short.wait_s, short.slowdown, short.processors) == (0.0, 1.0, "3")
-        assert long.start == pytest.approx(started_at + 400.0, abs=1e-6)
+            short, long = (quote_of(client, request(1, seconds)) for seconds in (50.0, 1000.0))
+            assert (short.wait_s, short.slowdown, short.processors) == (0.0, 1.0, "3")
+            assert long.start == pytest.approx(started_at + 400.0, abs=1e-6)
 
-        found = forecast_of_waiting(directory, second)
-        assert found is not None
-        assert (found.before, found.forecast.start) == ([first], starts[second].start)
-        assert {change.processors for change in found.changes if change.start == found.now} == {1}
-        assert forecast_of_waiting(directory, running) is None
-        with pytest.raises(ReshapeError, match=r"asks for 9 processors.*nearest feasible.*-n 4\)"):
-            quote_of(directory, request(9, 10.0))
+            found = forecast_of_waiting(client, second)
+            assert found is not None
+            assert (found.before, found.forecast.start) == ([first], starts[second].start)
+            sooner = {change.processors for change in found.changes if change.start == found.now}
+            assert sooner == {1}
+            assert forecast_of_waiting(client, running) is None
+            too_many = r"asks for 9 processors.*nearest feasible.*-n 4\)"
+            with pytest.raises(ReshapeError, match=too_many):
+                quote_of(client, request(9, 10.0))
     with pytest.raises(ReshapeError, match=f"job {running} is not queued"):
         served.ask(m.RequestForecast(of=running))
 
     served.ask(m.ChangeJobs.one(first, m.CancelJob()))  # the next forecast sees it
-    [only] = expected_starts(served.directory).jobs
+    with Client(served.directory) as client:
+        [only] = client.expected_starts()
     assert (only.job, only.start) == (second, starts[first].start)
 
 
@@ -88,7 +84,8 @@ def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
     served.start("--processors", "2", "--scenario", "easy")
     done = served.submit(["true"], 1, walltime_s=100.0)
     served.wait(done)
-    found = quote_of(served.directory, request(2, 10.0), futures=4, seed=1, arrivals=True)
+    with Client(served.directory) as client:
+        found = quote_of(client, request(2, 10.0), futures=4, seed=1, arrivals=True)
     assert (found.wait_s, found.futures, found.past_jobs) == (0.0, 4, 1)
     assert found.start_quantiles is not None
     assert found.start_quantiles.p10 == found.start
@@ -101,5 +98,6 @@ def test_a_forecaster_that_is_killed_is_replaced(served: Any) -> None:
             served.ask(m.RequestForecast(of=request(1, 10.0), **wrong))
     first = forecaster_of(served)
     os.kill(first, signal.SIGKILL)
-    assert quote_of(served.directory, request(2, 10.0)).wait_s == 0.0
+    with Client(served.directory) as client:
+        assert quote_of(client, request(2, 10.0)).wait_s == 0.0
     assert forecaster_of(served) != first

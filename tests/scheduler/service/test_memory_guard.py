@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from waiting import LIMIT_S, wait_until
 
-from scheduler.client.api.asking import wait_for
+from scheduler import Client
 from scheduler.service.limits import MOST_GROWTH_BYTES
 
 #: The begin of a connection without keys, and of a message (ZMTP 3.1).
@@ -47,7 +47,12 @@ def test_a_message_without_an_end_is_given_up_and_nothing_else(served: Any) -> N
     job = served.submit([sys.executable, "-c", WAITER, "end"], 1)
     served.until(job, "RUNNING")
     ends: list[Any] = []
-    waiter = threading.Thread(target=lambda: ends.append(wait_for(served.directory, job)))
+
+    def wait() -> None:
+        with Client(served.directory) as client:
+            ends.append(client.job(job).wait())
+
+    waiter = threading.Thread(target=wait)
     waiter.start()
     before = service.memory_info().rss
 

@@ -12,7 +12,7 @@ from paths import EXAMPLES, SUPPORT
 from told import WAITS
 
 from reshape.errors import ReshapeError
-from scheduler.client.forecasting import expected_starts
+from scheduler import Client
 from scheduler.core.core import Core
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.replay import compare
@@ -156,7 +156,8 @@ def test_a_scheduling_pass_live_in_forecasts_and_in_a_replay(served, monkeypatch
     first = served.submit(WAITS, 3, 600.0)
     begin = served.until(first, "RUNNING").started_at
     small, large = served.submit(["true"], 2, 60.0), served.submit(["true"], 4, 60.0)
-    starts = {job.job: job.start for job in expected_starts(served.directory).jobs}
+    with Client(served.directory) as client:
+        starts = {job.job: job.start for job in client.expected_starts()}
     assert starts[large] == pytest.approx(begin + 600.0, abs=1e-3)
     assert starts[small] == pytest.approx(begin + 660.0, abs=1e-3)
     assert "4 processors reserved for" in served.story(large)

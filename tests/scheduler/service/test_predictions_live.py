@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from scheduler.client.forecasting import expected_starts
+from scheduler import Client
 from scheduler.protocol import messages as m
 
 SLEEP = ["sleep", "600"]
@@ -19,7 +19,8 @@ def test_a_service_predicts_from_its_own_records(served: Any) -> None:
     unknown = served.submit(SLEEP, 2, walltime_s=HOUR_S)
     waiting = served.submit(["true"], 1, walltime_s=HOUR_S)
     started_at = served.until(unknown, "RUNNING").started_at
-    [found] = expected_starts(served.directory).jobs
+    with Client(served.directory) as client:
+        [found] = client.expected_starts()
     assert found.start == started_at + HOUR_S, "no job has ended: the estimate is the walltime"
     served.ask(m.ChangeJobs.one(unknown, m.CancelJob()))
     served.wait(waiting)
@@ -31,7 +32,8 @@ def test_a_service_predicts_from_its_own_records(served: Any) -> None:
     served.kill()
     served.start()
     waiting = served.submit(SLEEP, 1, walltime_s=HOUR_S)
-    [found] = expected_starts(served.directory).jobs
+    with Client(served.directory) as client:
+        [found] = client.expected_starts()
     started_at = served.job(running).started_at
     assert found.job == waiting
     assert found.start - started_at < HOUR_S / 4, "the running job is predicted to end soon"

@@ -15,7 +15,7 @@ from command_line import invoke
 from waiting import LIMIT_S
 
 from reshape.errors import ServiceUnavailable
-from scheduler.client.api.asking import list_jobs, service_info
+from scheduler import Client
 
 pytestmark = pytest.mark.usefixtures("records_folder")
 
@@ -64,7 +64,8 @@ class Sites:
         """Number of jobs that each site has ever had."""
         found = {}
         for name, served in (("left", self.left), ("right", self.right)):
-            info = service_info(served.directory)
+            with Client(served.directory) as client:
+                info = client.info()
             found[name] = info.queued + info.running + info.ended
         return found
 
@@ -208,7 +209,7 @@ main(sys.argv[2:])
     away = sites.reshape("submit", "--sites", sites.file, "--retry", "k", code=4)
     assert "no other site has the job" in away.stderr
     with pytest.raises(ServiceUnavailable):
-        list_jobs(sites.left.directory)
+        Client(sites.left.directory).info()
     sites.left.start()
     again = sites.reshape("submit", "--sites", sites.file, "--retry", "k")
     assert again.stdout == "submitted job left:1, key k\n"

@@ -10,7 +10,6 @@ from command_line import invoke
 from desk import served_desk
 
 from scheduler import Client
-from scheduler.client.api.asking import list_jobs
 
 
 @pytest.fixture
@@ -37,7 +36,8 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 )
 def test_jobs_are_chosen(directory: Path, arguments: list[str], left: list[int]) -> None:
     done = invoke("cancel", "--dir", directory, *arguments)
-    assert [job.job for job in list_jobs(directory).jobs] == left
+    with Client(directory) as service:
+        assert [job.job for job in service.queue()] == left
     cancelled = {int(line.removeprefix("cancelled job ")) for line in done.stdout.splitlines()}
     assert cancelled == set(range(1, 7)) - set(left)
 

@@ -30,7 +30,7 @@ def names(command: click.Command) -> set[str]:
 def test_the_keywords_are_the_options() -> None:
     known = {*get_type_hints(JobOptions), "processors"}
     assert known == names(command) | {"environment"}
-    options = names(update) - {"directory", "access", "job"}
+    options = names(update) - {"service", "access", "job"}
     assert {*Changes.__annotations__} == options
     fields = {name.replace("walltime_s", "walltime") for name in UpdateJob.__struct_fields__}
     assert {*Changes.__annotations__} == fields

@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from reshape.errors import ConfigError, ReshapeError
+from scheduler import Client
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
 from scheduler.client.sites.sites_file import Site
 from scheduler.client.sites.submitting import (
@@ -94,7 +95,7 @@ def test_a_site_gets_the_walltime_for_its_speed() -> None:
 def test_sites_that_fail_or_are_late_do_not_hold_up_the_others() -> None:
     is_over = threading.Event()
 
-    def question(site: Site) -> str:
+    def question(site: Site, _client: Client) -> str:
         if site.name == "late":
             is_over.wait()
         if site.name == "away":

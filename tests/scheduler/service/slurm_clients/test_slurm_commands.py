@@ -14,8 +14,7 @@ import pytest
 from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
 
-from scheduler.client.api.client import Client
-from scheduler.client.api.operations import ended_jobs
+from scheduler.client.api.client import Client, ended_jobs
 from scheduler.client.slurm.programs import slurm_commands
 from scheduler.text.formats import format_moment
 
@@ -346,8 +345,8 @@ def test_ended_jobs_are_listed_in_several_requests(
     for job in jobs:
         shared_service.wait(job)
     with Client(shared_service.directory) as service:
-        in_parts = [job.job for job in service.run(ended_jobs({"limit": 2}))]
-        assert in_parts == [job.job for job in service.run(ended_jobs({}))]
+        in_parts = [job.job for job in ended_jobs(service, {"limit": 2})]
+        assert in_parts == [job.job for job in ended_jobs(service, {})]
     assert {*jobs} <= {*in_parts}
 
 
