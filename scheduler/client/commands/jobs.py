@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from reshape.cli.lazy_group import FAILED
-from reshape.cli.options import ANY_TEXT, WholeRange, example
+from reshape.cli.options import example
 from reshape.errors import ReshapeError
 from reshape.times import in_local_time
 from reshape.wire.access import read_access
@@ -37,15 +37,13 @@ from scheduler.client.options import (
     JOB,
     JOBS,
     JOBS_AT_SITES,
-    LATER_MOMENT,
-    PRIORITY,
     SITE_JOB,
-    TIME_LIMIT,
     JobRange,
     echo_json,
     json_option,
     sites_option,
 )
+from scheduler.client.requests.job_options import change_options
 from scheduler.client.sites.actions import service_at
 from scheduler.model.arrays import JobName
 from scheduler.model.requests import signal_name, signal_number
@@ -351,28 +349,7 @@ def requeue(service: Client, jobs: tuple[list[JobRange], ...]) -> None:
 
 @click.command()
 @service_option
-@click.option(
-    "-n",
-    "processors",
-    type=WholeRange(min=1),
-    help="Processors to start with; with --min the preferred number.",
-)
-@click.option(
-    "--min",
-    "min_processors",
-    type=WholeRange(min=1),
-    help="Smallest number of processors; -n: none.",
-)
-@click.option(
-    "--max", "max_processors", type=WholeRange(min=1), help="Largest number of processors."
-)
-@click.option("--walltime", "walltime_s", type=TIME_LIMIT, help="Limit of the run time.")
-@click.option("--priority", type=PRIORITY, help="Priority: a name or a number.")
-@click.option("--name", help="Name of the job.")
-@click.option("--queue", metavar="NAME", help="Queue.")
-@click.option("--partition", "-p", metavar="NAME", help="Partition.")
-@click.option("--begin", type=LATER_MOMENT, help="Time before which the job does not start.")
-@click.option("--dependency", type=ANY_TEXT, metavar="LIST", help="Dependency; '' removes it.")
+@change_options
 @click.argument("job", type=JOB, shell_complete=complete_jobs)
 @example("reshape update 3 --walltime 2h", "reshape update 4 --dependency afterok:3")
 def update(service: Client, job: JobName, **changes: Any) -> None:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, TypedDict, TypeVar, get_type_hints
 import click
 
 from reshape import topology
-from reshape.cli.options import WholeRange, completed, refuse_empty
+from reshape.cli.options import ANY_TEXT, WholeRange, completed, refuse_empty
 from reshape.speedup import FORMS as MODELS
 from scheduler.client.options import LATER_MOMENT, PRIORITY, TIME_LIMIT, TOPOLOGY, resource_amounts
 from scheduler.client.requests.submission import OUTPUT
@@ -332,9 +332,9 @@ def _declared(options: type) -> dict[str, partial[Any]]:
     }
 
 
-def _added(command: _Command, options: type) -> _Command:
+def _added(command: _Command, options: dict[str, partial[Any]]) -> _Command:
     """Add declared options to a command; the parameter is the keyword unless it is named."""
-    for keyword, option in reversed(_declared(options).items()):
+    for keyword, option in reversed(options.items()):
         is_named = not option.args[-1].startswith("-")
         command = option(*(() if is_named else (keyword,)))(command)
     return command
@@ -351,7 +351,7 @@ _program = click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=cl
 
 def request_options(command: _Command) -> _Command:
     """Add the options of a request for processors, besides their number."""
-    return _added(command, RequestOptions)
+    return _added(command, _declared(RequestOptions))
 
 
 def per_process_option(command: _Command) -> _Command:
@@ -362,7 +362,21 @@ def per_process_option(command: _Command) -> _Command:
 
 def job_options(command: _Command) -> _Command:
     """Add the options that describe a job."""
-    return _processors(_added(command, JobOptions))
+    return _processors(_added(command, _declared(JobOptions)))
+
+
+def change_options(command: _Command) -> _Command:
+    """Add the options of `Changes`; what they leave out does not change."""
+    options = {}
+    for keyword, option in _declared(JobOptions).items():
+        if keyword in Changes.__annotations__:
+            text = option.keywords["help"].partition("  [default")[0]
+            options[keyword] = partial(option, default=None, help=text)
+    text = options["dependency"].keywords["help"]
+    options["dependency"] = partial(
+        options["dependency"], type=ANY_TEXT, help=f"{text} '' removes it."
+    )
+    return _processors(_added(command, options))
 
 
 @refuse_empty
