@@ -19,7 +19,7 @@ The kinds, and the condition that global data can be distributed equally, are th
 from __future__ import annotations
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal, NamedTuple, cast, get_args
@@ -205,30 +205,6 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             self.check_start(request, least)
         return sizes
 
-    def next_larger(
-        self, current: int, request: int, maximum: int, minimum: int | None = None
-    ) -> int | None:
-        """Return the next valid size above `current`, None if there is none up to `maximum`.
-
-        Raises
-        ------
-        ValueError : as of `valid_sizes`.
-        """
-        sizes = self.valid_sizes(request, max(maximum, request), minimum)
-        i = bisect_right(sizes, current)
-        return sizes[i] if i < len(sizes) and sizes[i] <= maximum else None
-
-    def allows(self, size: int, request: int, minimum: int | None = None) -> bool:
-        """Whether a job of this request can run on `size` processors.
-
-        Raises
-        ------
-        ValueError : as of `valid_sizes`.
-        """
-        sizes = self.valid_sizes(request, max(size, request), minimum)
-        i = bisect_left(sizes, size)
-        return i < len(sizes) and sizes[i] == size
-
     def _between(self, request: int, least: int, most: int) -> Sequence[int]:
         """Valid sizes s with least <= s <= most, ascending."""
         least = max(least, 1)
@@ -247,11 +223,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             sizes = [size for size in sizes if self.divides % size == 0]
         return sizes
 
-    def _divides(self, size: int) -> bool:
-        return self.divides is None or self.divides % size == 0
-
     def _can_start(self, size: int) -> bool:
-        if size < 1 or not self._divides(size):
+        if size < 1 or (self.divides is not None and self.divides % size):
             return False
         if self.kind == "power-of-2":
             return size & (size - 1) == 0

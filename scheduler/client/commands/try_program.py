@@ -173,7 +173,7 @@ def _allows(run: TrialRun) -> Callable[[int], bool]:
             topology.check_start(start)
     except ValueError as error:
         raise ReshapeError(f"-n {start}: {error}") from None
-    return lambda size: topology is None or topology.allows(size, start)
+    return lambda size: topology is None or size in topology.valid_sizes(start, max(size, start))
 
 
 def _killed(plain: TrialRun) -> Sequence[Kill]:
