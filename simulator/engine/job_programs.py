@@ -405,5 +405,11 @@ class Programs(RigidJobs):
         if self._shared is None:
             self._agenda.set_next(event)
             return
-        processors = self._computes_on(number)
-        self._shared.begin(event, processors, since + point_s, ends, ends - now, end_s)
+        self._shared.begin(
+            event,
+            self._computes_on(number),
+            began=since + point_s,
+            alone_at=ends,
+            seconds=ends - now,
+            end_s=end_s,
+        )

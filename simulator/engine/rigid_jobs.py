@@ -87,6 +87,7 @@ class SharedIterations:
         self,
         event: ResizePoint | JobEnded,
         processors: ProcSet,
+        *,
         began: float,
         alone_at: float,
         seconds: float,
@@ -99,7 +100,7 @@ class SharedIterations:
         processors : on which the job computes. The others: see `SharedIteration`.
         """
         number, now = event.job, self._agenda.now
-        iteration = SharedIteration(event, began, alone_at, end_s, now, seconds)
+        iteration = SharedIteration(event, began, alone_at, end_s, entered_at=now, seconds=seconds)
         self._under_way[number] = iteration
         self._move(self._nodes.start(number, processors, self._demands[number - 1], seconds, now))
 
@@ -191,4 +192,6 @@ class RigidJobs(Physics):
         alone_at, now = since + run_s, agenda.now
         seconds = run_s if since == now else alone_at - now
         ended = JOB_ENDED(at, number)
-        self._shared.begin(ended, order.processors, since, alone_at, seconds, end_s)
+        self._shared.begin(
+            ended, order.processors, began=since, alone_at=alone_at, seconds=seconds, end_s=end_s
+        )
