@@ -127,15 +127,15 @@ class Csr(Ragged):
             )
         own, given, counts = _checked(comm, self, block)
         before, after = cuts_at(given, counts), self.next_cuts(counts, comm.size)
-        self._built = None
-        self.allocate(after)
-        first, last = after.rows[comm.rank : comm.rank + 2]
-        self.counts.local = counts[first:last]
         total = before.entries[-1:]
         plan = Plan(Cuts(total, before.entries), Cuts(total, after.entries))
+        self._built = None
+        self.allocate(after)
+        self.counts.local[:] = 0  # the matrix is empty until its entries have arrived
         for part, values in zip(self.values, (own.indices, own.data), strict=True):
             entries = values[: own.indptr[-1]]  # of a matrix in longer arrays
             plan.run(comm, entries.astype(part.dtype, copy=False), part.local)
+        self.counts.local = counts[slice(*after.rows[comm.rank : comm.rank + 2])]
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""

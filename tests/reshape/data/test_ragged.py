@@ -13,6 +13,7 @@ from driver import Driver
 from scipy.sparse import csr_array
 
 import reshape
+from redistribution import Plan
 from reshape.app import Application
 from reshape.errors import ReshapeError
 
@@ -129,6 +130,22 @@ def test_a_wrong_block_of_one_rank_raises_on_all() -> None:
         A = app.csr("A", (4, 4))
         with pytest.raises(ReshapeError, match=re.escape(why)):
             A.assemble(np.ones((1, 4 + (app.comm.rank == 1))))
+
+
+@on_4_ranks
+def test_a_matrix_whose_entries_do_not_arrive_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ValueError("injected")
+
+    with reshape.application() as app:
+        A = app.csr("A", (4, 4))
+        with monkeypatch.context() as patch:
+            patch.setattr(Plan, "run", fail)
+            with pytest.raises(ValueError, match="injected"):
+                A.assemble(np.ones((1, 4)))
+        assert A.local.nnz == 0
+        A.assemble(np.ones((1, 4)))
+        assert A.local.nnz == 4
 
 
 FAULTS = {
