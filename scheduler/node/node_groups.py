@@ -372,8 +372,6 @@ class NodeGroups:
         if tree.status is None:
             self._examine_ranks(group)
             self.changed |= group.send_signal()
-        if tree.awaits_proxies:
-            self.changed |= bool(tree.start.proxies)
         is_due = group.kill_at is not None and now > group.kill_at
         if tree.status is None:
             age = now - tree.started
@@ -392,9 +390,9 @@ class NodeGroups:
     def _examine_ranks(self, group: GroupProcesses) -> None:
         """Note what the ranks report; end what outlives them, since mpiexec may wait for it."""
         start = group.tree.start
-        had_begun = bool(start.begun)
+        before = bool(start.begun), bool(start.proxies)
         start.read_reports()
-        self.changed |= bool(start.begun) != had_begun
+        self.changed |= before != (bool(start.begun), bool(start.proxies))
         is_over = start.ended_at is not None and time.monotonic() - start.ended_at > STRAY_S
         if is_over and group.tree.kill_strays():
             log.info("job=%d group=%d: ended what had outlived it", group.job, group.group)

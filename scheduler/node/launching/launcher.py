@@ -45,7 +45,8 @@ LIMIT_S = 5.0
 class MpiexecStart:
     """An mpiexec that is being started, or runs, and what the ranks under it report.
 
-    Each rank reports its own end (`rank.py`), through a pipe to the agent. So an exit code and a
+    Each rank reports its own end (`rank.py`), through a pipe to the agent. The commands of proxies
+    on other hosts come by the same pipe (`starter.py`). So an exit code and a
     signal of the same number differ, and the rank that failed first differs from those that were
     ended because of it. The exit code of mpiexec counts if no rank has failed by itself. It is then
     that of MPI_Abort, for which hydra kills the ranks, or there is a cause outside of the program.
@@ -54,8 +55,7 @@ class MpiexecStart:
     ----------
     fork : starts a process with these file descriptors and returns its number. It is a child of
         this process that becomes mpiexec when its output is open and its working directory is
-        entered. The descriptors are for the outcome of the start, the reports of ranks, and with
-        `spans` the commands of proxies on other hosts.
+        entered. The descriptors are for the outcome of the start and for reports.
     size : number of ranks on this host.
     is_program : whether the process is the program itself, without an mpiexec.
     spans : whether it has processes on other hosts, too.
@@ -64,6 +64,7 @@ class MpiexecStart:
     ----------
     pid : number of the process.
     begun : process number of the parent of each program that has begun, by rank.
+    proxies : commands that start the proxies on the other hosts; empty if there are none (yet).
     failed : how the rank that failed first has ended; None: none has failed.
     ended_at : monotonic time at which the end of the last rank of this host was read; None: some
         have not ended.
@@ -83,16 +84,15 @@ class MpiexecStart:
     ) -> None:
         self.is_program, self.spans, self._size = is_program, spans, size
         self.begun: dict[int, int] = {}
+        self.proxies: list[list[str]] = []
         self.failed: GroupEnd | None = None
         self.ended_at: float | None = None
         self._ended: set[int] = set()
-        names = ["start", "ranks", "proxies"] if spans else ["start", "ranks"]
-        self._texts = dict.fromkeys(names, b"")
+        self._texts = {"start": b"", "reports": b""}
         self._open: dict[str, int] = {}  # descriptors of the pipes that may have more to read
-        self._proxies: list[list[str]] = []
         with ExitStack() as writers, ExitStack() as readers:
             inherited = []
-            for name in names:
+            for name in self._texts:
                 reader, writer = os.pipe()
                 readers.callback(os.close, reader)
                 writers.callback(os.close, writer)
@@ -118,25 +118,16 @@ class MpiexecStart:
     @property
     def awaits_proxies(self) -> bool:
         """Whether the commands of the proxies on other hosts are still to be read."""
-        return "proxies" in self._open
-
-    @property
-    def proxies(self) -> list[list[str]]:
-        """Commands that start the proxies on the other hosts; empty if there are none (yet)."""
-        if self.awaits_proxies:
-            self._read("proxies")
-            if not self.awaits_proxies and (text := self._texts["proxies"]):
-                self._proxies = json.loads(text)
-        return self._proxies
+        return self.spans and not self.proxies and "reports" in self._open
 
     def running(self) -> list[int]:
         """Return the process numbers of the parents of the programs that have not ended."""
         return [pid for rank, pid in self.begun.items() if rank not in self._ended]
 
     def read_reports(self) -> None:
-        """Take note of the reports of ranks that have come."""
-        self._read("ranks")
-        *lines, self._texts["ranks"] = self._texts["ranks"].split(b"\n")
+        """Take note of the reports that have come."""
+        self._read("reports")
+        *lines, self._texts["reports"] = self._texts["reports"].split(b"\n")
         for line in lines:
             self._note(*line.decode(errors="replace").split(" ", 3))
 
@@ -184,6 +175,9 @@ class MpiexecStart:
     def _note(self, rank: str, what: str, number: str, program: str = "") -> None:
         if what == "begun":
             self.begun[int(rank)] = int(number)
+            return
+        if what == "proxies":
+            self.proxies = json.loads(program)
             return
         self._ended.add(int(rank))
         if len(self._ended) == self._size:

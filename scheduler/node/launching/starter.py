@@ -21,12 +21,12 @@ exit code is 126. The command is searched on the PATH of its environment.
 
 An mpiexec over several hosts, ``mpiexec -launcher manual``, prints one command for each host, which
 starts the proxy of the host, and waits until all proxies have connected. The child stays as its
-parent: it starts the first proxy and writes the commands of the others to the third file
-descriptor, as a JSON list of lists; agents start those on their hosts. From then on it copies what
-mpiexec prints, which is the output of the job, and ends as mpiexec does. Hydra gives the
-environment of mpiexec to all processes of a job, on top of that of their proxy. The variables
-RESHAPE_AGENT, RESHAPE_CPUS and RESHAPE_REPORT, and those with paths in shared memory, differ
-between hosts, so only the proxies have them.
+parent: it starts the first proxy and reports the commands of the others, ``0 proxies 0`` and a JSON
+list of lists; agents start those on their hosts. From then on it copies what mpiexec prints, which
+is the output of the job, and ends as mpiexec does. Hydra gives the environment of mpiexec to all
+processes of a job, on top of that of their proxy. The variables RESHAPE_AGENT, RESHAPE_CPUS and
+RESHAPE_REPORT, and those with paths in shared memory, differ between hosts, so only the proxies
+have them.
 
 An mpiexec or a proxy continues to ignore SIGPIPE, as the interpreter does. The mpiexec of MPICH
 writes to proxies that have ended already if a program ends within milliseconds of its start, and
@@ -190,7 +190,7 @@ def start(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
         fail(status, f"cannot start {shown}", error, is_job=is_job)
     os.close(status)
     try:
-        span_hosts(mpiexec, environment, *descriptors[1:])
+        span_hosts(mpiexec, environment, descriptors[1])
     except Exception as error:  # the output of the job is the only place left for it
         rank.tell(2, f"reshape: cannot run {command[0]} over several hosts: {error}")
         os._exit(CANNOT_START)
@@ -352,21 +352,15 @@ def start_mpiexec(
 
 
 def span_hosts(
-    mpiexec: subprocess.Popen[bytes], environment: dict[str, str], report: int, proxies: int
+    mpiexec: subprocess.Popen[bytes], environment: dict[str, str], report: int
 ) -> NoReturn:
-    """Start the proxies of an mpiexec over several hosts, copy its output, and end as it does.
-
-    Parameters
-    ----------
-    report, proxies : file descriptors for the reports of ranks and the commands of the proxies.
-    """
+    """Start the proxies of an mpiexec over several hosts, copy its output, and end as it does."""
     import json
     import subprocess
 
     _forward_signals(mpiexec)
     commands = _proxy_commands(mpiexec)
-    os.write(proxies, json.dumps(commands[1:]).encode())
-    os.close(proxies)
+    rank.tell(report, f"0 proxies 0 {json.dumps(commands[1:])}")
     proxy = None
     if commands:
         proxy = subprocess.Popen(
