@@ -163,18 +163,23 @@ class SentCommands:
         at = self._sent_at.get((job, group), {}).get((node, kind))
         return at is not None and time.monotonic() - at < self._repeat_s
 
-    def take(self, node: str, job: int, group: int, kind: type[m.Message], size: int) -> bool:
-        """Return whether a command of some bytes may be sent now; it counts as sent then."""
-        if size < LARGE:
-            return True
-        self._bytes = {
-            (key, what): other
-            for (key, what), other in self._bytes.items()
-            if self.is_under_way(*key, what) and self._reports.status(*key) is None
-        }
-        if self._bytes and sum(self._bytes.values()) + size > MOST_UNDER_WAY:
+    def begins(self, node: str, job: int, group: int, kind: type[m.Message], size: int = 0) -> bool:
+        """Return whether a command of some bytes is to be sent now; it counts as sent then.
+
+        It is not if it is under way, or if many large ones are.
+        """
+        if self.is_under_way(node, job, group, kind):
             return False
-        self._bytes[(node, job, group), kind] = size
+        if size >= LARGE:
+            self._bytes = {
+                (key, what): other
+                for (key, what), other in self._bytes.items()
+                if self.is_under_way(*key, what) and self._reports.status(*key) is None
+            }
+            if self._bytes and sum(self._bytes.values()) + size > MOST_UNDER_WAY:
+                return False
+            self._bytes[(node, job, group), kind] = size
+        self.note(node, job, group, kind)
         return True
 
     def forget(self, job: int, group: int) -> None:

@@ -185,7 +185,7 @@ class JobEnds:
             gone = {
                 group: status
                 for group, status in gone.items()
-                if group not in resize.leaving or not (committed or _succeeded(status))
+                if group not in resize.leaving or (not committed and status.has_failed)
             }
         if job.state is JobState.EXPANDING and resize is not None:
             joining = {group: gone[group] for group in resize.joining if group in gone}
@@ -199,7 +199,7 @@ class JobEnds:
             gone = own
         is_apart = self._is_apart(job)
         for status in gone.values():
-            if not _succeeded(status) or is_apart:
+            if status.has_failed or is_apart:
                 self._on_failed_group(job, _too_early(status) if is_apart else status)
                 return []
         if gone:
@@ -221,7 +221,7 @@ class JobEnds:
         The expansion has not failed, as it ends with the job. A group whose agent does not answer
         is waited for as long as for one that starts, unless it may have data of the job.
         """
-        failed = next((status for status in own.values() if not _succeeded(status)), None)
+        failed = next((status for status in own.values() if status.has_failed), None)
         transaction = self._remap.transactions.of(job)
         assert transaction is not None
         if failed is not None:
@@ -257,7 +257,7 @@ class JobEnds:
         own = [status for group, status in gone.items() if group not in joining]
         is_apart = self._is_apart(job)
         kept = self._kept[job.id]
-        culprit = kept.culprit or next((status for status in own if not _succeeded(status)), None)
+        culprit = kept.culprit or next((status for status in own if status.has_failed), None)
         if is_apart and culprit is None:
             culprit = _too_early(own[0])
         kept.culprit, kept.ending_since = None, None
@@ -331,10 +331,6 @@ def _lost(job: Job, group: int, why: str) -> m.GroupStatus:
 
 def _too_early(status: m.GroupStatus) -> m.GroupStatus:
     """Return the end of a group of a start that is not together; success is a failure then."""
-    if not _succeeded(status):
+    if status.has_failed:
         return status
     return replace(status, exit_code=1, why=NEVER_TOGETHER)
-
-
-def _succeeded(status: m.GroupStatus) -> bool:
-    return status.exit_code == 0 and status.signal == 0

@@ -132,6 +132,16 @@ class JobStartup:
         nodes = self.nodes_of(job, group)
         return {node: self._reports.status(node, job.id, group) for node in nodes}
 
+    def ended(self, job: Job, groups: Iterable[int]) -> list[m.GroupStatus]:
+        """Return the statuses of those of some groups that have ended."""
+        statuses = (self.status(job, group) for group in groups)
+        return [status for status in statuses if status is not None and not status.alive]
+
+    def alive(self, job: Job, groups: Iterable[int]) -> set[int]:
+        """Return those of some groups that agents report as alive."""
+        statuses = {group: self.status(job, group) for group in groups}
+        return {group for group, status in statuses.items() if status and status.alive}
+
     def never_began(self, job: Job, group: int) -> bool:
         """Whether all agents of a group say that none of its programs has begun."""
         parts = self._statuses(job, group)
@@ -295,7 +305,7 @@ class JobStartup:
         """Let an agent run the hook of a job, if it has one; return whether it is sent by now."""
         if not submission.hook_end or self._sent.has(node, job.id, -1, m.RunHook):
             return True
-        if not self._may_send(node, job.id, -1, m.RunHook, submission):
+        if not self._sent.begins(node, job.id, -1, m.RunHook, self._parts.size(submission)):
             return False
         variables = {
             "RESHAPE_JOB": str(job.id),
@@ -310,7 +320,7 @@ class JobStartup:
             environment=self._environment(job.id, submission) | variables,
             bounds=self._bounds(job.id, submission, self._name_of_host(node)),
         )
-        self._command(node, job.id, -1, order)
+        self._monitor.send_to(node, order)
         return True
 
     def _sweep(self, job: int, nodes: set[str], statuses: list[tuple[str, m.GroupStatus]]) -> None:
@@ -391,8 +401,10 @@ class JobStartup:
             return  # again when all agents report
         self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
         node, small = self.node_of(job, group), self._launches[job.id].submission
-        if not self._may_send(node, job.id, group, m.StartGroup, small):
+        if self.starts(job, group):
             return
+        if not self._sent.begins(node, job.id, group, m.StartGroup, self._parts.size(small)):
+            return  # again when fewer large starts are under way
         submission = self._whole(job.id, small)
         is_first = group == FIRST_GROUP and submission.open_mode == "truncate"
         on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
@@ -411,15 +423,7 @@ class JobStartup:
             text=submission.text,
             wrapper=submission.wrapper,
         )
-        self._command(node, job.id, group, order)
-
-    def _may_send(
-        self, node: str, job: int, group: int, kind: type[m.Message], submission: KeptSubmission
-    ) -> bool:
-        """Whether a command is neither under way, nor held back because many large ones are."""
-        if self._sent.is_under_way(node, job, group, kind):
-            return False
-        return self._sent.take(node, job, group, kind, self._parts.size(submission))
+        self._monitor.send_to(node, order)
 
     def _whole(self, job: int, submission: KeptSubmission) -> m.Submission:
         """Submission of a job with its parts; without these the job fails."""
@@ -472,9 +476,7 @@ class JobStartup:
     ) -> None:
         # At most one command of a kind is under way to a group; a kill may follow a start at once,
         # and so may a signal another one.
-        key = f"{node} {serial}" if serial else node
-        if not self._sent.is_under_way(key, job, group, type(message)):
-            self._sent.note(key, job, group, type(message))
+        if self._sent.begins(f"{node} {serial}" if serial else node, job, group, type(message)):
             self._monitor.send_to(node, message)
 
     def ask_end(self, job: Job, group: int) -> None:

@@ -284,7 +284,7 @@ class NodeStates:
         by_node = {node: s.why for node, s in failed.items() if s.fault == "node"}
         if by_node or any(status.fault for status in failed.values()):
             return by_node
-        by_node = {node: s.why for node, s in failed.items() if s.exit_code or s.signal}
+        by_node = {node: s.why for node, s in failed.items() if s.has_failed}
         others = [jobs for node, jobs in self._unstarted.items() if node not in by_node]
         counted = self._counted(number)
         elsewhere = [jobs for jobs in others if by_node and counted in jobs]

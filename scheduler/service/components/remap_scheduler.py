@@ -153,9 +153,8 @@ class RemapScheduler:
         transaction.registered_bytes = message.registered_bytes
         if resize.expands:
             assert resize.group is not None
-            statuses = [self.startup.status(job, group) for group in resize.joining]
-            are_alive = all(status is not None and status.alive for status in statuses)
-            if transaction.phase == "starting" or not are_alive:
+            alive = self.startup.alive(job, resize.joining)
+            if transaction.phase == "starting" or len(alive) < len(resize.joining):
                 return m.Proceed(id=message.id, expands_to=resize.new)
             if transaction.phase == "ready":
                 self.transactions.enter(job, transaction, "joining")
@@ -222,10 +221,8 @@ class RemapScheduler:
             raise ReshapeError("the service has given this resize up")
         if not resize.expands:
             raise ReshapeError("no group joins in a contraction")
-        for group in resize.joining:
-            status = self.startup.status(job, group)
-            if status is not None and not status.alive:
-                raise ReshapeError(_end_of_group(status))
+        for status in self.startup.ended(job, resize.joining):
+            raise ReshapeError(_end_of_group(status))
         self.transactions.set_port(job, transaction, message.port)
         if transaction.joiner is not None:
             connect = m.Connect(id=transaction.joiner_request, port=message.port)
@@ -265,8 +262,7 @@ class RemapScheduler:
         if transaction.joiner is None or job.resize is None:
             return
         joining = job.resize.joining
-        statuses = [self.startup.status(job, group) for group in joining]
-        if len(joining) == 1 or all(status is None or status.alive for status in statuses):
+        if len(joining) == 1 or not self.startup.ended(job, joining):
             self.send(transaction.joiner, m.Abandon(id=transaction.joiner_request, why=why))
             for group in joining:
                 self.startup.let_end(job, group)
@@ -301,12 +297,10 @@ class RemapScheduler:
         transaction = self.transactions.of(job)
         assert transaction is not None
         assert job.resize is not None
-        statuses = [self.startup.status(job, group) for group in job.resize.leaving]
-        gone = [status for status in statuses if status is not None and not status.alive]
-        if len(gone) < len(statuses):
+        gone = self.startup.ended(job, job.resize.leaving)
+        if len(gone) < len(job.resize.leaving):
             return []
-        committed = transaction.phase == "committed"
-        if committed or all(s.exit_code == 0 and s.signal == 0 for s in gone):
+        if transaction.phase == "committed" or not any(status.has_failed for status in gone):
             return [self._done(job, transaction)]
         return []
 
@@ -327,8 +321,7 @@ class RemapScheduler:
             return []
         now = time.monotonic()
         transaction.died = transaction.died or now
-        statuses = {group: self.startup.status(job, group) for group in job.resize.joining}
-        living = {group for group, each in statuses.items() if each is not None and each.alive}
+        living = self.startup.alive(job, job.resize.joining)
         if living:
             others = job.groups.keys() - living
             self.startup.kill_all(job.id, f"group {status.group} has ended", 0, but=others)
@@ -395,8 +388,7 @@ class RemapScheduler:
         """Whether all groups of a job have ended but those that are to join it."""
         assert job.resize is not None
         own = [group for group in job.groups if group not in job.resize.joining]
-        statuses = [self.startup.status(job, group) for group in own]
-        return all(status is not None and not status.alive for status in statuses)
+        return len(self.startup.ended(job, own)) == len(own)
 
     # ------------------------------------------------------------------ late jobs
 
