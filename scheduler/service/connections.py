@@ -16,8 +16,6 @@ import errno
 import logging
 import os
 import socket
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -35,6 +33,7 @@ from scheduler.node.access_keys import AccessKeys, ServerKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import BoundedLog
 from scheduler.protocol.messages import request_of
+from scheduler.service.child_process import ChildProcess
 from scheduler.service.gate_connections import (
     HANDSHAKE_S,
     GateReport,
@@ -65,8 +64,6 @@ _NOW, _NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
 #: If it is small, many agents that connect at the same moment are delayed by seconds: the kernel
 #: drops the other connections, and their peers try again after 1, 3 and 7 s.
 BACKLOG = 4096
-#: Seconds between two starts of a gate.
-RESTART_S = 1.0
 #: Seconds in which the gate of a service that was killed closes the port.
 RELEASE_S = 2.0
 #: Seconds in which a gate ends when its service does.
@@ -84,6 +81,8 @@ class GateLink:
 
     Attributes
     ----------
+    process : the gate; a line to it is the address of a client that it has asked about, of which
+        the service has received a message.
     reports : file descriptor that is readable when the gate has reported something.
     address : numeric address of the port.
 
@@ -96,37 +95,11 @@ class GateLink:
         self._port = _open_port(listen)
         host, port = self._port.getsockname()[:2]
         self.address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-        self._lanes, self._log_file = lanes, log_file
         self.reports, self._reporting = os.pipe()
         os.set_blocking(self.reports, False)
         self._read = b""
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = -RESTART_S  # monotonic seconds
-
-    def keep_running(self) -> None:
-        """Start a gate if there is none."""
-        now = time.monotonic()
-        ended = self._process is None or self._process.poll() is not None
-        if not ended or now - self._started_at < RESTART_S:
-            return
-        if self._process is not None:
-            log.warning("the gate ended with %s; another is started", self._process.returncode)
-            self.close_process()
-        self._started_at = now
-        module = "scheduler.service.gate_process"
         port = self._port.fileno()
-        try:
-            with self._log_file.open("ab") as output:
-                self._process = subprocess.Popen(
-                    [sys.executable, "-m", module, str(port), *map(str, self._lanes)],
-                    stdin=subprocess.PIPE,
-                    stdout=self._reporting,
-                    stderr=output,
-                    pass_fds=[port],
-                    start_new_session=True,  # Ctrl-C is for the service
-                )
-        except OSError as error:
-            log.error("the gate cannot be started: %s", error)
+        self.process = ChildProcess("gate", [port, *lanes], log_file, self._reporting, [port])
 
     def read(self) -> list[GateReport]:
         """Return what the gate has reported."""
@@ -137,31 +110,10 @@ class GateLink:
         *lines, self._read = self._read.split(b"\n")
         return [decode_report(line) for line in lines]
 
-    def note_received(self, address: str) -> None:
-        """Tell the gate that the service has received a message of a client it asked about."""
-        if self._process is not None and self._process.stdin is not None:
-            try:
-                os.write(self._process.stdin.fileno(), f"{address}\n".encode())
-            except OSError as error:  # it has ended
-                log.debug("cannot write to the gate: %s", error)
-
-    def close_process(self) -> None:
-        """End the gate, after it has passed on the last messages of the service."""
-        if self._process is None:
-            return
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(END_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process = None
-
     def close(self) -> None:
-        """Close the port and end the gate."""
+        """Close the port, and end the gate after it has passed on the last messages."""
         self._port.close()
-        self.close_process()
+        self.process.end(END_S)
         os.close(self.reports)
         os.close(self._reporting)
 
@@ -287,7 +239,7 @@ class Connections:
             _bind(self._remote, lane)
         for readable in (self._questions, self._remote, gate.reports):
             self._poller.register(readable, zmq.POLLIN)
-        gate.keep_running()
+        gate.process.keep_running()
         log.info(
             "listening on tcp://%s with CURVE; access files in %s", gate.address, self._keys.folder
         )
@@ -299,7 +251,7 @@ class Connections:
         if growth := self._memory.growth():
             self._reset_local(growth)
         if self._gate is not None:
-            self._gate.keep_running()
+            self._gate.process.keep_running()
             self._read_reports(self._gate)
             self._answer_questions(self._gate)
 
@@ -388,7 +340,7 @@ class Connections:
             granted = self._keys.grant_of(key)
             if address in self._unread and self._gate is not None:
                 self._unread.remove(address)
-                self._gate.note_received(address)
+                self._gate.process.write(address)
             if granted is None:
                 fault = self._keys.fault_of(key)
                 self._refuse("key", "refused a message from %s: %s", address, fault)

@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import logging
 import secrets
-import subprocess
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -23,6 +21,7 @@ import msgspec
 from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.protocol import messages as m
+from scheduler.service.child_process import ChildProcess
 from scheduler.service.reader_process import ANSWER, READY, ForecastQuestion, Question
 
 log = logging.getLogger(__name__)
@@ -161,8 +160,6 @@ IDENTITY = b"reader "
 #: Seconds after which a question that has no answer is refused, and the reader that has it is
 #: replaced; clients wait for 10 s.
 PATIENCE_S = 8.0
-#: Seconds between two starts of a reader.
-RESTART_S = 1.0
 #: Readers that may end while they have the same question.
 MOST_TRIES = 2
 
@@ -205,55 +202,22 @@ class ReaderLink:
         patience_s: float = PATIENCE_S,
     ) -> None:
         self._name, self._patience_s = name, patience_s
-        module = f"scheduler.service.{name}_process"
-        self._command = [sys.executable, "-m", module, str(journal), endpoint]
-        self._log_file = log_file
         self._send, self._relay = send, relay
         self._asked: dict[int, _Asked] = {}
         self._number = 0
-        self._process: subprocess.Popen[bytes] | None = None
-        self._started_at = -RESTART_S  # monotonic seconds
+        self._process = ChildProcess(name, [journal, endpoint], log_file)
         self._ready = False
         self.identity = b""
 
     def _start_if_gone(self) -> None:
-        """Start a process if there are questions and none runs, at most one in `RESTART_S`."""
-        ended = None if self._process is None else self._process.poll()
-        gone = self._process is None or ended is not None
-        if gone and self._asked and time.monotonic() - self._started_at >= RESTART_S:
-            if ended is not None:
-                log.warning("the %s ended with %s; another is started", self._name, ended)
-            self._start()
-
-    def _start(self) -> None:
-        self._started_at, self._ready = time.monotonic(), False
-        self.identity = IDENTITY + secrets.token_bytes(16)
-        try:
-            with self._log_file.open("ab") as output:
-                self._process = subprocess.Popen(
-                    self._command,
-                    stdin=subprocess.PIPE,
-                    stdout=output,
-                    stderr=output,
-                    start_new_session=True,  # Ctrl-C is for the service
-                )
-            assert self._process.stdin is not None
-            self._process.stdin.write(self.identity.hex().encode() + b"\n")
-            self._process.stdin.flush()
-        except OSError as error:
-            log.error("the %s cannot be started: %s", self._name, error)
+        """Start a process if there are questions and none runs."""
+        if self._asked and self._process.keep_running():
+            self._ready, self.identity = False, IDENTITY + secrets.token_bytes(16)
+            self._process.write(self.identity.hex())
 
     def close(self) -> None:
-        """End the reader."""
-        if self._process is not None:
-            if self._process.stdin is not None:
-                try:
-                    self._process.stdin.close()
-                except OSError as error:
-                    log.debug("the reader has ended: %s", error)
-            self._process.kill()  # it keeps nothing
-            self._process.wait()
-            self._process = None
+        """End the reader, which keeps nothing."""
+        self._process.end()
 
     def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
         """Forward a question of a peer once the journal of this turn is written."""
@@ -297,8 +261,8 @@ class ReaderLink:
         self._start_if_gone()
         for number, asked in list(self._asked.items()):
             if now - asked.asked_at > self._patience_s:
-                if asked.sent_to == self.identity and self._process is not None:
-                    self._process.kill()  # it may never answer
+                if asked.sent_to == self.identity:
+                    self._process.end()  # it may never answer
                 self._fail(
                     number,
                     f"the {self._name} of the service did not answer within"

@@ -32,7 +32,7 @@ class Behind:
         self.service.settimeout(PATIENCE_S)
         self.link = GateLink(f"127.0.0.1:{self.port}", [lane], folder / "gate.log")
         self.reports: list[GateReport] = []
-        self.link.keep_running()
+        self.link.process.keep_running()
 
     def connect(self) -> socket.socket:
         return socket.create_connection(("127.0.0.1", self.port), PATIENCE_S)
@@ -174,7 +174,7 @@ def test_a_client_goes_on_only_if_the_service_receives_whole_messages(behind: Be
     sender.start()
     read(40 << 20)
     assert behind.next_report() == Unread(address)
-    behind.link.note_received(address)
+    behind.link.process.write(address)
     read(110 << 20)  # more than the gate passes on without the note
     assert behind.next_report() == Unread(address)
     read(1 << 40)
