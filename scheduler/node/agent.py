@@ -17,7 +17,6 @@ import contextlib
 import logging
 import os
 import secrets
-import shutil
 import signal
 import socket
 import sys
@@ -280,9 +279,7 @@ class Agent:
         if self._keeps_memory:
             return
         if groups.stopping and (self._remote is None or not self._remote.is_shared(self.node)):
-            for job in self.directory.jobs_with_folder():
-                shutil.rmtree(self.directory.shm(job), ignore_errors=True)
-            self.directory.job_access.unlink(missing_ok=True)
+            self.directory.remove_all()
         if self._remote is not None:
             self._remote.remove(self.node)
         with contextlib.suppress(OSError):  # it is in use

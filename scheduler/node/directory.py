@@ -29,6 +29,7 @@ import os
 import pwd
 import re
 import secrets
+import shutil
 import tempfile
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -106,6 +107,14 @@ class JobFolders(ABC):
         except OSError:
             return []
         return sorted(int(name[4:]) for name in names if re.fullmatch(r"job-\d+", name))
+
+    def remove_all(self) -> None:
+        """Remove the shared memory of all jobs; the folder too, if nothing else is in it."""
+        for job in self.jobs_with_folder():
+            shutil.rmtree(self.shm(job), ignore_errors=True)
+        self.job_access.unlink(missing_ok=True)
+        with suppress(OSError):  # an agent that was started by hand uses it
+            self.memory.rmdir()
 
 
 _LONGEST_SOCKET_PATH = 100

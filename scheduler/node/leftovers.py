@@ -26,7 +26,6 @@ import fcntl
 import logging
 import os
 import re
-import shutil
 import signal
 import stat
 import time
@@ -232,11 +231,7 @@ def remove_all(directory: ServiceDirectory, nodes: Iterable[str]) -> None:
             end_processes(f"{directory.name}/{node}")
             MpiFiles(record).remove_left()
             record.unlink(missing_ok=True)
-    for job in directory.jobs_with_folder():
-        shutil.rmtree(directory.shm(job), ignore_errors=True)
-    directory.job_access.unlink(missing_ok=True)
-    with suppress(OSError):  # an agent that was started by hand uses it
-        memory.rmdir()
+    directory.remove_all()
 
 
 def _processes_of(agent: str) -> list[psutil.Process]:
