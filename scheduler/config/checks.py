@@ -28,19 +28,25 @@ def check(tree: Located, config: ServeConfig) -> None:
     ------
     ConfigError : the first error found, with its origin and a way to correct it.
     """
-    _check_names(tree, config)
+    named: dict[str, Mapping[str, Any]] = {
+        "queues": config.queues,
+        "users": config.users,
+        "priorities": config.priorities,
+    }
+    for field in named:
+        if "" in named[field]:
+            tree.fail((field,), "a name is empty: write one, as in batch: {...}")
     _check_listen(tree, config)
-    _check_launchers(tree, config)
     base = _build_scenario(tree, (), config.scenario, config.parameters)
     if config.partitions:
         _check_partitions(tree, config, base)
     else:
         _check_redirection(tree, config, base)
     _check_kills(tree, config, base)
-    for name in config.priorities:
-        _check_priority(tree, config, ("priorities", name), config.priorities[name])
-    for name in config.users:
-        _check_priority(tree, config, ("users", name), config.users[name])
+    for name, priority in config.priorities.items():
+        _check_priority(tree, config, ("priorities", name), priority)
+    for name, own in config.users.items():
+        _check_priority(tree, config, ("users", name), own)
     _check_queues(tree, config, base)
     try:
         config.composed()
@@ -95,42 +101,23 @@ def parse_listen(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _check_names(tree: Located, config: ServeConfig) -> None:
-    """Check that no queue, user or priority has an empty name."""
-    names = {
-        "queues": config.queues.keys(),
-        "users": config.users.keys(),
-        "priorities": config.priorities.keys(),
-    }
-    for field, own_names in names.items():
-        if "" in own_names:
-            tree.fail((field,), "a name is empty: write one, as in batch: {...}")
-
-
 def _check_listen(tree: Located, config: ServeConfig) -> None:
-    """Check the form of the TCP address of the service."""
+    """Agents on other hosts need a TCP socket of the service, and so do those of pools."""
     if config.listen is not None:
         try:
             parse_listen(config.listen)
         except ConfigError as error:
             tree.fail(("listen",), error.message)
-
-
-def _check_launchers(tree: Located, config: ServeConfig) -> None:
-    """Agents on other hosts need a TCP socket of the service, and so do those of pools."""
-    if not config.nodes and config.listen is None:
-        tree.fail(
-            ("nodes",),
-            "there is no node; a service without nodes gets them from a pool (reshape pool add),"
-            " whose agents connect over TCP: add listen: HOST:PORT, or --listen HOST:PORT",
-        )
+        return
     remote = [node.name for node in config.nodes if node.launcher != "local"]
-    if remote and config.listen is None:
-        tree.fail(
-            ("nodes",),
-            f"node {remote[0]} is on another host, whose agent connects over TCP: add listen:"
-            " HOST:PORT, or --listen HOST:PORT",
+    why = f"node {remote[0]} is on another host, whose agent connects" if remote else ""
+    if not config.nodes:
+        why = (
+            "there is no node; a service without nodes gets them from a pool (reshape pool add),"
+            " whose agents connect"
         )
+    if why:
+        tree.fail(("nodes",), f"{why} over TCP: add listen: HOST:PORT, or --listen HOST:PORT")
 
 
 def _check_redirection(tree: Located, config: ServeConfig, rules: Scenario) -> None:
