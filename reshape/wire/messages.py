@@ -13,7 +13,7 @@ malformed message, is :class:`Failure`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -76,6 +76,11 @@ class Failure(MessageBase):
 # ---------------------------------------------------------------- how a resize ended
 
 
+#: An amount that a process of a job reports.
+_Amount = Annotated[int, msgspec.Meta(ge=0)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+
+
 class ResizeTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     """Times of one resize, in seconds, and the bytes that went from one process to another.
 
@@ -93,14 +98,14 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
     spare_bytes : memory beside the data that all processes keep for the next resize.
     """
 
-    start_s: float = 0.0
-    close_s: float = 0.0
-    join_s: float = 0.0
-    plan_s: float = 0.0
-    move_s: float = 0.0
-    resume_s: float = 0.0
-    moved_bytes: int = 0
-    spare_bytes: int = 0
+    start_s: _Seconds = 0.0
+    close_s: _Seconds = 0.0
+    join_s: _Seconds = 0.0
+    plan_s: _Seconds = 0.0
+    move_s: _Seconds = 0.0
+    resume_s: _Seconds = 0.0
+    moved_bytes: _Amount = 0
+    spare_bytes: _Amount = 0
 
     @property
     def pause_s(self) -> float:
@@ -163,9 +168,9 @@ class AtResizePoint(JobMessage):
     supersedes: ClassVar = True
     epoch: int
     size: int
-    registered_bytes: int
-    iteration: int
-    iteration_s: float
+    registered_bytes: _Amount
+    iteration: _Amount
+    iteration_s: _Seconds
     topology: Topology | None = None
     iterations: int = 0
     requests: SizeBounds | None = None

@@ -20,7 +20,6 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import inf
 
 import msgspec
 
@@ -100,12 +99,7 @@ class RemapScheduler:
         """Return the events of a resize point, a commit whose report was lost included.
 
         While groups that a contraction has released are ending, it is no event of the core.
-
-        Raises
-        ------
-        ReshapeError : a number of the message is negative or not finite.
         """
-        _check_amounts(message, "iteration", "iteration_s", "registered_bytes")
         now = self.clock()
         if job.state not in FINAL:
             self.kept[job.id].point = message
@@ -194,7 +188,7 @@ class RemapScheduler:
         if message.size != started:
             why = wrong_size(message.size, job, message.group, started)
             return m.Abandon(id=message.id, why=why)
-        transaction.joiner, transaction.joiner_request = peer, message.id
+        transaction.joiner = peer, message.id
         if transaction.phase == "starting":
             transaction.start_s = time.monotonic() - transaction.begun
             self.transactions.enter(job, transaction, "ready")
@@ -225,19 +219,14 @@ class RemapScheduler:
             raise ReshapeError(_end_of_group(status))
         self.transactions.set_port(job, transaction, message.port)
         if transaction.joiner is not None:
-            connect = m.Connect(id=transaction.joiner_request, port=message.port)
-            self.send(transaction.joiner, connect)
+            peer, request = transaction.joiner
+            self.send(peer, m.Connect(id=request, port=message.port))
 
     def on_report(self, job: Job, report: m.ResizeReport) -> list[Event]:
         """Return the events of a resize that the application reports as committed or rolled back.
 
         A report of a resize that is not under way any more has none.
-
-        Raises
-        ------
-        ReshapeError : a number of the report is negative or not finite.
         """
-        _check_amounts(report.times, *report.times.__struct_fields__)
         transaction = self.transactions.of(job)
         if transaction is None or transaction.serial != report.serial:
             return []
@@ -263,7 +252,8 @@ class RemapScheduler:
             return
         joining = job.resize.joining
         if len(joining) == 1 or not self.startup.ended(job, joining):
-            self.send(transaction.joiner, m.Abandon(id=transaction.joiner_request, why=why))
+            peer, request = transaction.joiner
+            self.send(peer, m.Abandon(id=request, why=why))
             for group in joining:
                 self.startup.let_end(job, group)
         transaction.joiner = None
@@ -443,14 +433,6 @@ def _joining_size(job: Job, resize: Resize) -> int:
 def _end_of_group(status: m.GroupStatus) -> str:
     why = f"the new group ended (exit code {status.exit_code}:{status.signal})"
     return f"{why}: {status.why}" if status.why else why
-
-
-def _check_amounts(message: msgspec.Struct, *names: str) -> None:
-    """Refuse a message with an amount that is negative or not finite."""
-    for name in names:
-        value = getattr(message, name)
-        if not 0 <= value < inf:
-            raise ReshapeError(f"{name} must be a finite number >= 0, got {value}")
 
 
 def wrong_size(size: int, job: Job, group: int, started: int) -> str:

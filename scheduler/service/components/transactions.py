@@ -44,7 +44,7 @@ class Transaction:
     Attributes
     ----------
     since : when the present phase began; begun : when the transaction began.
-    joiner, joiner_request : peer of the new groups, and the request with which it waits.
+    joiner : peer of the new groups, and the request with which it waits.
     port : MPI port on which the job accepts; empty if it does not.
     start_s : time from the decision until the new group was up, seconds.
     times : what the application measured, once it has reported.
@@ -56,8 +56,7 @@ class Transaction:
     phase: str
     since: float
     begun: float
-    joiner: bytes | None = None
-    joiner_request: int = 0
+    joiner: tuple[bytes, int] | None = None
     port: str = ""
     start_s: float = 0.0
     registered_bytes: int = 0

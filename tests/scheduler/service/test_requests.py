@@ -96,6 +96,11 @@ def test_a_job_that_starts_again_at_once_begins_with_iteration_0(desk: Desk) -> 
     point = m.AtResizePoint(
         job=1, token=token, epoch=0, size=1, registered_bytes=0, iteration=7, iteration_s=0.1
     )
+    for field in ("iteration", "iteration_s", "registered_bytes"):
+        (refused,) = desk.ask(b"a", msgspec.structs.replace(point, **{field: -1}))
+        assert isinstance(refused, m.Failure)
+        assert refused.message.endswith(f"- at `$.{field}`")
+    assert desk.components.remap.kept[1].point is None
     desk.ask(b"a", point)
     assert desk.components.remap.kept[1].point is not None
     desk.ask(b"x", m.ChangeJobs.one(1, m.RequeueJob()))
