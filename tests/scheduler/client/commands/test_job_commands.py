@@ -1,4 +1,4 @@
-"""``reshape cancel``: lists, ranges, users and names."""
+"""``reshape cancel``: lists, ranges, users and names; ``reshape explain`` of a queued job."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from command_line import invoke
 from desk import served_desk
 
+<<<<<<< HEAD:tests/scheduler/client/commands/test_job_commands.py
 from scheduler import Client
+=======
+from reshape.__main__ import main
+from scheduler.client.api.asking import list_jobs
+
+LINES = "".join(f"-n 1 --name {name} true\n" for name in ("a", "b", "a", "c", "a", "b"))
+>>>>>>> 77571dd6 (tests: an explanation comes before the forecast, and without one):tests/scheduler/client/commands/test_change_commands.py
 
 
 @pytest.fixture
@@ -70,3 +78,14 @@ def test_a_job_that_cannot_be_cancelled_does_not_keep_others_from_it(directory: 
 )
 def test_invalid_choices_are_refused(arguments: list[str], says: str) -> None:
     assert says in invoke("cancel", *arguments, code=2).stderr
+
+
+def test_an_explanation_comes_before_the_forecast_and_without_one(directory: Path) -> None:
+    """The service of this test knows no forecasts."""
+    done = CliRunner().invoke(main, ["explain", "--dir", str(directory), "3"])
+    assert done.exit_code == 0
+    story, told, after = done.output.partition("reshape: there is no forecast of job 3: ")
+    assert "job 3 waits: " in story
+    assert "submitted for 1 processor, " in story
+    assert told
+    assert after == "there are no forecasts\n"
