@@ -1,21 +1,22 @@
 """What all pictures share: colours, layout, and encoding as PNG or SVG.
 
-matplotlib is imported when something is drawn, because `steps` also serves what draws nothing.
+matplotlib is imported when something is drawn, because `Series` also serves what draws nothing.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+Floats: TypeAlias = NDArray[np.float64]
 INK = "#22262b"
 GROUND = "#f7f7f5"
 WAITING = "#8d6a9f"
@@ -60,27 +61,51 @@ def encode_all(figures: Mapping[str, Figure]) -> dict[str, bytes]:
     }
 
 
-def steps(times: ArrayLike, changes: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Sum the changes of a quantity that is 0 before the first change.
+class Series(NamedTuple):
+    """A quantity that changes in steps; 0 before the first.
 
     Parameters
     ----------
-    times : (n,) float64, times of the changes, in any order.
-    changes : (n,) float64, amount of each change.
-
-    Returns
-    -------
-    times : (m,) float64, distinct, in ascending order.
-    values : (m,) float64, the quantity from each of these times on.
+    times : (m,) distinct, ascending, seconds.
+    values : (m,) from each time on.
     """
-    moments, which = np.unique(np.asarray(times, dtype=np.float64), return_inverse=True)
-    amounts = np.asarray(changes, dtype=np.float64)
-    return moments, np.cumsum(np.bincount(which, weights=amounts, minlength=len(moments)))
+
+    times: Floats
+    values: Floats
+
+    @classmethod
+    def of(cls, begins: Floats, ends: Floats, amounts: Floats) -> Series:
+        """Sum amounts, each from a begin to an end; (n,) each, in any order."""
+        times = np.concatenate([begins, ends])
+        moments, which = np.unique(times, return_inverse=True)
+        changes = np.concatenate([amounts, -amounts])
+        return cls(moments, np.cumsum(np.bincount(which, changes, len(moments))))
+
+    def between(self, edges: Floats) -> tuple[Floats, Floats]:
+        """Mean and largest value in each of the intervals between edges; the last value stays.
+
+        Parameters
+        ----------
+        edges : (b + 1,) ascending.
+
+        Returns
+        -------
+        (b,) means and (b,) maxima
+        """
+        widths = np.diff(self.times, append=self.times[-1:])
+        sums = np.concatenate([[0.0], np.cumsum(self.values * widths)])
+        made = np.searchsorted(self.times, edges, side="right")  # steps made until each edge
+        begun = np.maximum(made - 1, 0)
+        at_edge = np.where(made > 0, self.values[begun], 0.0)
+        integral = np.where(made > 0, sums[begun] + at_edge * (edges - self.times[begun]), 0.0)
+        means = np.diff(integral) / np.diff(edges)
+        first, behind = made[:-1], np.searchsorted(self.times, edges[1:], side="left")
+        pairs = np.stack([first, np.maximum(first, behind)], axis=1).ravel()
+        peaks = np.maximum.reduceat(np.append(self.values, 0.0), pairs)[::2]
+        return means, np.where(behind > first, np.maximum(at_edge[:-1], peaks), at_edge[:-1])
 
 
-def covered(
-    boxes: NDArray[np.float64], amounts: NDArray[np.float64], shape: tuple[int, int]
-) -> NDArray[np.float64]:
+def covered(boxes: Floats, amounts: Floats, shape: tuple[int, int]) -> Floats:
     """Sum what rectangles add to pixels: an amount each, times the share of the pixel they cover.
 
     A rectangle is the sum of four quadrants, one from each corner, and a quadrant is a step along
@@ -112,7 +137,7 @@ def covered(
     return areas[:rows, :columns]
 
 
-def _split(values: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _split(values: Floats) -> tuple[NDArray[np.int64], Floats]:
     """Whole and broken part."""
     whole = np.floor(values)
     return whole.astype(np.int64), values - whole

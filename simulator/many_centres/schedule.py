@@ -14,7 +14,6 @@ from simulator.many_centres.centres import Centres, Quoted
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule, Window
-from simulator.results.series import in_use
 from simulator.traces.files import as_csv
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -156,7 +155,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
 
     def _use(self, window: Window | None) -> dict[str, float | None]:
         """95th percentile over time of the processors in use, and the utilization."""
-        used, submitted = in_use(self.schedule), self.schedule.jobs.submitted
+        used, submitted = self.schedule.in_use(), self.schedule.jobs.submitted
         times = used.times
         if window is not None:
             times = np.clip(times, *window.limits(submitted))

@@ -13,6 +13,8 @@ for a machine with partitions a column ``partition``. The last column is always
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
+from functools import partial
 from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
@@ -48,9 +50,9 @@ def encode(schedule: Schedule, workload: str) -> bytes:
     columns = _columns(schedule, workload)
     numbers = range(1, len(schedule.jobs) + 1)
     if schedule.sizes is not None:
-        columns[SIZES] = [_sizes_text(schedule.sizes.get(number, ())) for number in numbers]
+        columns[SIZES] = [_over_time(schedule.sizes.get(number, ())) for number in numbers]
     if schedule.places is not None:
-        columns[PLACES] = [_places_text(schedule.places.get(number, ())) for number in numbers]
+        columns[PLACES] = [_over_time(schedule.places.get(number, ())) for number in numbers]
     if schedule.dispersal is not None:
         measured = (schedule.dispersal.mean_distance, schedule.dispersal.extent)
         columns |= dict(zip(DISPERSAL, map(_values, measured), strict=True))
@@ -91,16 +93,18 @@ def _values(column: NDArray[np.float64]) -> list[Any]:
     return ["" if isnan(value) else value for value in column.tolist()]
 
 
-def _sizes_text(sizes: Sizes) -> str:
-    return " ".join(f"{at}:{size}" for at, size in sizes)
+def _over_time(values: Sizes | Places) -> str:
+    """Write sizes, or processors with commas, from each time on."""
+    return " ".join(f"{at}:{str(value).replace(' ', ',')}" for at, value in values)
 
 
-def _places_text(places: Places) -> str:
-    return " ".join(f"{at}:{str(held).replace(' ', ',')}" for at, held in places)
-
-
-def _places(text: str) -> list[tuple[float, ProcSet]]:
-    return _some([(_time(at), _held(held)) for at, held in _pairs(text)])
+def _spans(text: str, read: Callable[[str], T]) -> list[tuple[float, T]]:
+    """Read what `_over_time` writes."""
+    pairs = (part.split(":") for part in text.split())
+    spans = [(_time(at), read(value)) for at, value in pairs]
+    if not any(value for _, value in spans):
+        raise ValueError("a job that ran has held processors")
+    return spans
 
 
 def _held(text: str) -> ProcSet:
@@ -108,20 +112,6 @@ def _held(text: str) -> ProcSet:
     if held and held.intervals[-1][1] >= 2**31:
         raise ValueError(f"{text} has no processors")
     return held
-
-
-def _sizes(text: str) -> list[tuple[float, int]]:
-    return _some([(_time(at), _count(size)) for at, size in _pairs(text)])
-
-
-def _pairs(text: str) -> list[list[str]]:
-    return [part.split(":") for part in text.split()]
-
-
-def _some(spans: list[tuple[float, T]]) -> list[tuple[float, T]]:
-    if not any(held for _, held in spans):
-        raise ValueError("a job that ran has held processors")
-    return spans
 
 
 def _time(text: str) -> float:
@@ -162,8 +152,8 @@ def read(path: Path) -> tuple[Schedule, str]:
 
     first = lines[0][1]
     allocated = numbered("allocated_resources", _held)
-    sizes = numbered(SIZES, _sizes) if SIZES in first else None
-    places = numbered(PLACES, _places) if PLACES in first else None
+    sizes = numbered(SIZES, partial(_spans, read=_count)) if SIZES in first else None
+    places = numbered(PLACES, partial(_spans, read=_held)) if PLACES in first else None
     submitted, started, ended = (
         np.array(column(name, _time))
         for name in ("submission_time", "starting_time", "finish_time")

@@ -21,10 +21,8 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from scheduler import pictures as drawing
-from simulator.results import series
 from simulator.results.jobs_csv import job_names
 from simulator.results.schedule import Schedule
-from simulator.results.series import Series
 
 Floats: TypeAlias = NDArray[np.float64]
 #: More rectangles than this become an image; its rows and columns.
@@ -124,12 +122,12 @@ def load(scene: Scene) -> Figure:
     """Processors in use, and processors that waiting jobs request."""
     figure = scene.figure("Load", 5.2)
     used, wanted = figure.subplots(2, 1, sharex=True)
-    _area(used, scene, series.in_use(scene.schedule), "#2a6f97", peaks=False)
+    _area(used, scene, scene.schedule.in_use(), "#2a6f97", peaks=False)
     used.axhline(scene.processors, color=drawing.INK, linewidth=0.9, linestyle=(0, (4, 2)))
     used.set_ylim(0, 1.08 * scene.processors)
     scene.dress(used, "processors in use")
     used.set_title(f"dashed: the machine, {scene.processors}", loc="right", fontsize=9)
-    _area(wanted, scene, series.demand(scene.schedule), drawing.WAITING)
+    _area(wanted, scene, scene.schedule.waiting(processors=True), drawing.WAITING)
     scene.dress(wanted, "processors wanted\nby waiting jobs")
     scene.name_time(wanted)
     return figure
@@ -139,7 +137,7 @@ def queue(scene: Scene) -> Figure:
     """Number of waiting jobs."""
     figure = scene.figure("Queue", 3.6)
     axes = figure.subplots()
-    _area(axes, scene, series.waiting(scene.schedule), drawing.WAITING)
+    _area(axes, scene, scene.schedule.waiting(), drawing.WAITING)
     scene.dress(axes, "jobs waiting")
     scene.name_time(axes)
     return figure
@@ -213,7 +211,7 @@ def _stacked(axes: Axes, scene: Scene) -> None:
     for power in range(int(classes.max()) + 1):
         if not (classes == power).any():
             continue
-        means, _ = series.in_use(scene.schedule, classes == power).between(edges)
+        means, _ = scene.schedule.in_use(classes == power).between(edges)
         least, most = 4**power // 4 + 1, min(4**power, int(sizes.max()))
         colour = _SIZES(power / max(1, int(classes.max())))  # the last class may be narrow
         name = f"{least}-{most}" if least < most else str(most)
@@ -228,7 +226,9 @@ def _edges(scene: Scene) -> Floats:
     return np.linspace(scene.origin, scene.origin + scene.span, SPANS + 1)
 
 
-def _area(axes: Axes, scene: Scene, drawn: Series, colour: str, *, peaks: bool = True) -> None:
+def _area(
+    axes: Axes, scene: Scene, drawn: drawing.Series, colour: str, *, peaks: bool = True
+) -> None:
     """Draw every step, or means over spans of time where there are too many."""
     if len(drawn.times) <= SPANS:
         edges, values = np.append(drawn.times, drawn.times[-1]), drawn.values

@@ -19,6 +19,7 @@ from reshape.errors import ConfigError
 from scheduler.model.network import Network
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
+from scheduler.pictures import Series
 from simulator.results.placement import Dispersal
 from simulator.traces.normalise import CleaningReport
 from simulator.traces.swf import Column, Trace, whole
@@ -310,6 +311,19 @@ class Schedule(msgspec.Struct, frozen=True):
         held = self.size_spans()
         inside = np.minimum(held.end, end) - np.maximum(held.begin, begin)
         return float((np.maximum(inside, 0.0) * held.processors).sum())
+
+    def in_use(self, chosen: Bools | None = None) -> Series:
+        """Processors held by jobs over time, or in some of the spans of `size_spans`."""
+        held = self.size_spans()
+        spans = held.begin, held.end, held.processors.astype(np.float64)
+        return Series.of(*(spans if chosen is None else (column[chosen] for column in spans)))
+
+    def waiting(self, *, processors: bool = False) -> Series:
+        """Number of waiting jobs over time, or of processors that they request, if they ran."""
+        ran, amounts = self.ran, np.ones(len(self.jobs))
+        if processors:
+            amounts = self.jobs.processors.astype(np.float64)
+        return Series.of(self.jobs.submitted[ran], self.started[ran], amounts[ran])
 
     # Of all jobs together.
 

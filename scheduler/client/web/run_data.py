@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import steps
+from scheduler.pictures import Series
 
 Floats: TypeAlias = NDArray[np.float64]
 #: A quantity over time: (times in ascending order, values from each time on).
@@ -234,9 +234,8 @@ def curve_of(
     """
     begins, ends = np.clip(begins, begin, end), np.clip(ends, begin, end)
     if 2 * len(begins) <= most or not begin < end:
-        return steps(
-            np.concatenate([[begin], begins, ends]), np.concatenate([[0.0], amounts, -amounts])
-        )
+        begins, ends = np.append(begins, begin), np.append(ends, begin)
+        return Series.of(begins, ends, np.append(amounts, 0.0))
     changes = np.zeros(most + 2)
     for times, sign in ((begins, 1.0), (ends, -1.0)):
         place = (times - begin) * (most / (end - begin))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from scheduler.model.procset import ProcSet
-from simulator.results import jobs_csv, series
+from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -68,7 +69,11 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     assert [span[1:] for span in found.place_spans()] == [s[1:] for s in schedule.place_spans()]
     assert [job for job, *_ in schedule.place_spans()] == [0, 2, 3]
     assert schedule.least_processors == found.processors == 6
-    for counted in (series.in_use, series.waiting, series.demand):
-        ours, theirs = counted(schedule), counted(found)
+    for measure in (
+        Schedule.in_use,
+        Schedule.waiting,
+        partial(Schedule.waiting, processors=True),
+    ):
+        ours, theirs = measure(schedule), measure(found)
         assert ours.times.tolist() == theirs.times.tolist()
         assert ours.values.tolist() == theirs.values.tolist()

@@ -18,10 +18,10 @@ from paths import SYNTHETIC_TRACE
 
 from reshape.__main__ import main
 from scheduler.model.procset import ProcSet
-from scheduler.pictures import steps
+from scheduler.pictures import Series
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import Jobs
-from simulator.results import jobs_csv, pictures, series
+from simulator.results import jobs_csv, pictures
 from simulator.results.pictures import blend
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
@@ -44,8 +44,8 @@ def reshape(*arguments: object, code: int = 0) -> Result:
 @given(CHANGES, EDGES)
 def test_means_and_maxima_between_edges(changes: list[tuple[int, int]], edges: list[int]) -> None:
     """Times are whole, so that halves of unit intervals see every value."""
-    times, amounts = zip(*changes, strict=True)
-    drawn = series.Series(*steps(times, amounts))
+    times, amounts = np.array(changes, dtype=float).T
+    drawn = Series.of(times, np.full(len(times), 1e6), amounts)
 
     def at(moment: float) -> int:
         return sum(amount for when, amount in changes if when <= moment)
@@ -88,10 +88,10 @@ def test_the_areas_are_those_of_the_metrics(results: Path) -> None:
     assert workload == "synthetic"
     metrics = json.loads((results / "metrics.json").read_text())
     begin, end = schedule.jobs.submitted.min(), schedule.ended.max()
-    (used,), (most,) = series.in_use(schedule).between(np.array([begin, end]))
+    (used,), (most,) = schedule.in_use().between(np.array([begin, end]))
     assert used / metrics["processors"] == pytest.approx(metrics["utilization"])
     assert most <= metrics["processors"]
-    (wait,), _ = series.waiting(schedule).between(np.array([begin, end]))
+    (wait,), _ = schedule.waiting().between(np.array([begin, end]))
     assert wait * (end - begin) == pytest.approx(metrics["mean_wait_s"] * metrics["jobs"])
 
 
