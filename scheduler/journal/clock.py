@@ -21,11 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
-from msgspec.structs import replace
 
 from scheduler.journal.journal_reader import JournalReader
 from scheduler.model.job import Job
-from scheduler.protocol import messages as m
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Changes of the wall clock below this many seconds are left until they have added up to it.
@@ -140,22 +138,6 @@ def ahead_of_job_s(journal: JournalReader, job: Job) -> float:
         return noted_ahead_s(journal)
     noted = next(journal.rows("SELECT ended_at FROM records WHERE job=?", job.id), (None,))
     return 0.0 if noted[0] is None else float(noted[0]) - job.ended_at
-
-
-def moved_info(info: m.JobInfo, by_s: float) -> m.JobInfo:
-    """Move all times of a description of a job."""
-    if by_s == 0:
-        return info
-    return replace(
-        info,
-        submitted_at=info.submitted_at + by_s,
-        started_at=moved_time(info.started_at, by_s),
-        ended_at=moved_time(info.ended_at, by_s),
-        redirected_at=moved_time(info.redirected_at, by_s),
-        sizes=[(at + by_s, size) for at, size in info.sizes],
-        resizes=[replace(resize, at=resize.at + by_s) for resize in info.resizes],
-        allocation=[(at + by_s, processors) for at, processors in info.allocation],
-    )
 
 
 def moved_time(at: float | None, by_s: float) -> float | None:

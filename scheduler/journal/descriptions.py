@@ -12,14 +12,13 @@ from typing import Any
 import msgspec
 
 from reshape.wire.messages import AtResizePoint
-from scheduler.journal.clock import ahead_of_job_s, moved_info
+from scheduler.journal.clock import ahead_of_job_s, moved_time
 from scheduler.journal.explanations import allocation, resizes
 from scheduler.journal.journal_format import KeptSubmission
 from scheduler.journal.journal_reader import JournalReader, lost_submission
 from scheduler.model.arrays import TaskArray, TaskOf, tasks_at
 from scheduler.model.events import Event, JobEnded
 from scheduler.model.job import FINAL, Job
-from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.text.job_output import output_name, task_output
@@ -28,12 +27,13 @@ from scheduler.text.plain import LONGEST_LABEL, plain
 #: Encodes the description of an ended job for the journal, and decodes it.
 encode_summary: Callable[[m.JobInfo], bytes] = msgspec.msgpack.Encoder().encode
 decode_summary = msgspec.msgpack.Decoder(m.JobInfo).decode
-#: Fields of a description that are those of the job, and of its request.
-_OF_JOB = (
-    *("size", "walltime_s", "submitted_at", "started_at", "ended_at", "redirected_at"),
-    *("exit_code", "signal", "restarts", "requeues", "partition"),
+#: Fields of a description that are those of the job, its times, and those of its request.
+_OF_JOB = ("size", "walltime_s", "exit_code", "signal", "restarts", "requeues", "partition")
+_TIMES = ("submitted_at", "started_at", "ended_at", "redirected_at")
+_OF_SPEC = (
+    *("name", "user", "max_processors", "min_processors", "queue", "priority"),
+    *("resources", "shared"),
 )
-_OF_SPEC = ("name", "user", "max_processors", "min_processors", "queue", "priority")
 
 
 def describe(
@@ -59,27 +59,28 @@ def describe(
     host : that of its first group, "" if it has none.
     point : its last message at a resize point.
     """
-    events, orders = list[Event](), list[tuple[float, Order]]()
-    if job.started_at is not None or job.first_group > 1:
-        events, orders = journal.events_of(job.id), journal.orders_of(job.id)
-    held, processors = allocation(events, orders), ProcSet.union(job.groups.values())
+    has_run = job.started_at is not None or job.first_group > 1
+    events = journal.events_of(job.id) if has_run else []
+    orders = journal.orders_of(job.id) if has_run else []
+    held, present = allocation(events, orders), ProcSet.union(job.groups.values())
     by_size = processor_seconds(held, job.sizes, now if job.ended_at is None else job.ended_at)
-    info = m.JobInfo(
+    return m.JobInfo(
         iteration=0 if point is None else point.iteration,
         iteration_s=0.0 if point is None else point.iteration_s,
         iterations=0 if point is None else point.iterations,
         **{name: getattr(job, name) for name in _OF_JOB},
+        **_times(job, ahead_s),
         **{name: getattr(job.spec, name) for name in _OF_SPEC},
         job=job.id,
         state=job.state.name,
         code=job.state.value,
         requested=job.spec.processors,
-        processors=str(processors),
-        nodes=",".join(nodes_of(_last_held(held) if job.state in FINAL else processors)),
+        processors=str(present),
+        nodes=",".join(nodes_of(_last_held(held) if job.state in FINAL else present)),
         reason=reason,
-        sizes=list(job.sizes),
+        sizes=[(at + ahead_s, size) for at, size in job.sizes],
         resizes=resizes(job, events, orders, ahead_s),
-        allocation=held,
+        allocation=[(at + ahead_s, processors) for at, processors in held],
         facts=journal.facts(job.id),
         output=output_path(submission.output, job.id, submission, host),
         error=output_path(submission.error, job.id, submission, host),
@@ -90,13 +91,14 @@ def describe(
         resize_count=job.committed,
         pause_s=job.paused_s,
         max_memory_mib=journal.max_memory_mib(job.id),
-        resources=dict(job.spec.resources),
-        shared=dict(job.spec.shared),
         last_lines=_last_lines(events) if job.state in FINAL else "",
         **_names(job),
         failed_resizes=job.recorded_history.failures_text() if job.recorded_history else "",
     )
-    return moved_info(info, ahead_s)
+
+
+def _times(job: Job, ahead_s: float) -> dict[str, Any]:
+    return {name: moved_time(getattr(job, name), ahead_s) for name in _TIMES}
 
 
 def _last_held(held: Sequence[tuple[float, str]]) -> ProcSet:

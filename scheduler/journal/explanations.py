@@ -363,7 +363,7 @@ def resizes(
 
     Parameters
     ----------
-    ahead_s : wall clock minus the service's clock, seconds, for moments in reasons.
+    ahead_s : wall clock minus the service's clock, seconds; the list has wall times.
     """
     ends = {e.serial: e for e in events if isinstance(e, ResizeDone | ResizeFailed)}
     size = job.spec.processors
@@ -376,7 +376,7 @@ def resizes(
         if not isinstance(order, Expand | Contract):
             continue
         info = m.ResizeInfo(
-            at=at,
+            at=at + ahead_s,
             serial=order.serial,
             old=size,
             new=order.to,
