@@ -104,9 +104,10 @@ class RecordedState:
                     "the journal holds no recorded state: start the service of its directory once"
                     " with this release"
                 )
-            jobs = journal.recorded_jobs(ended=False)
-            past = journal.recorded_jobs(ended=True, latest=KEPT_JOBS)
-            points = list(journal.points_after_records())
+            jobs = journal.recorded_jobs()
+            ended = "ended_at IS NOT NULL ORDER BY ended_at DESC LIMIT ?"
+            past = journal.recorded_jobs(ended, KEPT_JOBS)
+            points = journal.points_after_records()
             last = journal.last_job()
         scenario, kill_at_walltime, machine = rules_in(settings[-1])
         return cls(

@@ -21,7 +21,7 @@ from reshape.times import utc_moment
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import decode_summary, describe_recorded
 from scheduler.journal.explanations import explanation_lines
-from scheduler.journal.journal_format import SUMMARY, KeptSubmission, event_decoder, unseal
+from scheduler.journal.journal_format import SUMMARY, KeptSubmission, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
 from scheduler.model.arrays import TaskArray, TaskOf, positions_of
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
@@ -34,19 +34,10 @@ from scheduler.state.derived_jobs import task_to_come, tasks_of
 PAGE = 1000
 
 
-def recorded_job(journal: JournalReader, number: int) -> Job | None:
-    """Return a job as it was recorded last, None if there is no record that can be read."""
-    for (record,) in journal.rows("SELECT record FROM records WHERE job=?", number):
-        try:
-            return journal.decoded_job(number, record)
-        except msgspec.DecodeError as error:
-            journal.report_unreadable(f"the record of job {number}", error)
-    return None
-
-
 def token_of(journal: JournalReader, number: int) -> str:
     """Return the token of a job's processes, "" if there is none."""
-    return next((str(row[0]) for row in journal.rows(_TOKEN, number)), "")
+    rows = journal.rows("SELECT token FROM jobs WHERE job=?", number)
+    return next((str(token) for (token,) in rows), "")
 
 
 def ended_info(journal: JournalReader, job: Job) -> m.JobInfo:
@@ -91,7 +82,7 @@ def page(journal: JournalReader, query: m.ListJobs) -> tuple[dict[int, msgspec.R
     for number, summary in rows[:limit]:
         if summary is not None and (plain := _readable(journal, number, summary)) is not None:
             jobs[number] = msgspec.Raw(plain)
-        elif (job := recorded_job(journal, number)) is not None:
+        elif (job := journal.recorded_job(number)) is not None:
             jobs[number] = msgspec.Raw(msgspec.msgpack.encode(describe_recorded(job, journal)))
     return jobs, rows[limit - 1][0] if len(rows) > limit else None
 
@@ -99,49 +90,31 @@ def page(journal: JournalReader, query: m.ListJobs) -> tuple[dict[int, msgspec.R
 def _matching(
     journal: JournalReader, query: m.ListJobs, limit: int
 ) -> Iterator[tuple[int, bytes | None]]:
-    terms, values = ["records.ended_at IS NOT NULL"], list[object]()
-
-    def add(term: str, *given: object) -> None:
-        terms.append(term)
-        values.extend(given)
-
-    if query.state is not None:
-        states = {state.name: state.name for state in FINAL} | {s.value: s.name for s in FINAL}
-        if query.state.upper() not in states:
-            names = ", ".join(sorted(state.name for state in FINAL))
-            raise ReshapeError(f"{query.state!r} is not the state of an ended job: give {names}")
-        add("records.state=?", states[query.state.upper()])
-    if query.user is not None:
-        add("records.user=?", query.user)
-    if query.name is not None:
-        add("records.name=?", query.name)
-    if query.since is not None:
-        add("records.ended_at>=?", query.since)
-    if query.until is not None:
-        add("records.ended_at<=?", query.until)
+    states = {state.name: state.name for state in FINAL} | {s.value: s.name for s in FINAL}
+    if query.state is not None and query.state.upper() not in states:
+        names = ", ".join(sorted(state.name for state in FINAL))
+        raise ReshapeError(f"{query.state!r} is not the state of an ended job: give {names}")
+    filters = {
+        "records.state=?": None if query.state is None else states[query.state.upper()],
+        "records.user=?": query.user,
+        "records.name=?": query.name,
+        "records.ended_at>=?": query.since,
+        "records.ended_at<=?": query.until,
+    }
+    values = [value for value in filters.values() if value is not None]
+    terms = [term for term, value in filters.items() if value is not None]
+    terms.append("records.ended_at IS NOT NULL")
     if query.before is not None:
         row = next(journal.rows("SELECT ended_at FROM records WHERE job=?", query.before), None)
         if row is None or row[0] is None:
             raise ReshapeError(f"there is no ended job {query.before} to list the earlier jobs of")
-        add("(records.ended_at, records.job)<(?, ?)", row[0], query.before)
+        terms.append("(records.ended_at, records.job)<(?, ?)")
+        values += [row[0], query.before]
     return journal.rows(
         "SELECT records.job, summary FROM records LEFT JOIN summaries USING (job)"
         f" WHERE {' AND '.join(terms)} ORDER BY records.ended_at DESC, records.job DESC LIMIT ?",
         *(*values, limit),
     )
-
-
-def without_description(journal: JournalReader, first: int, last: int) -> list[int]:
-    """Return the ended jobs of a range of numbers that have no description."""
-    rows = journal.rows(
-        "SELECT records.job FROM records LEFT JOIN summaries USING (job)"
-        " WHERE records.job BETWEEN ? AND ? AND ended_at IS NOT NULL AND summary IS NULL",
-        *(first, last),
-    )
-    return [number for (number,) in rows]
-
-
-_TOKEN = "SELECT token FROM jobs WHERE job=?"
 
 
 def task_without_record(
@@ -175,7 +148,7 @@ def _array_of(journal: JournalReader, number: int, live: Mapping[int, Job]) -> J
     """Return the array that has a task of a number; the tasks have the numbers after its own."""
 
     def job(number: int) -> Job | None:
-        return live.get(number) or recorded_job(journal, number)
+        return live.get(number) or journal.recorded_job(number)
 
     (before,) = next(journal.rows("SELECT max(job) FROM records WHERE job<?", number))
     latest = None if before is None else job(before)
@@ -188,12 +161,7 @@ def _array_of(journal: JournalReader, number: int, live: Mapping[int, Job]) -> J
 
 def _cancellation(journal: JournalReader, array: Job, position: int) -> tuple[float, str]:
     """Time and reason of the cancellation of a task: of its own, or of its array."""
-    for (blob,) in journal.rows(_CANCELLATIONS, array.id):
-        try:
-            event = event_decoder.decode(blob)
-        except (msgspec.DecodeError, ValueError) as error:
-            journal.report_unreadable(f"a cancellation of array {array.id}", error)
-            continue
+    for event in journal.events_of(array.id):
         if isinstance(event, JobCancelled) and concerns(event.tasks, position):
             return event.at, event.why
     return array.ended_at or array.submitted_at, array.why
@@ -213,7 +181,7 @@ def events_of_task(journal: JournalReader, array: int, task: int) -> list[Event]
     ----------
     array, task : numbers of both.
     """
-    ended = recorded_job(journal, task)
+    ended = journal.recorded_job(task)
     until = inf if ended is None or ended.ended_at is None else ended.ended_at
     kinds = JobSubmitted | JobUpdated | HoldChanged | JobCancelled
     own: list[Event] = []
@@ -236,7 +204,7 @@ def explanation(
     ----------
     task_of : what makes it a task, also if it has never been a job.
     """
-    job = recorded_job(journal, number)
+    job = journal.recorded_job(number)
     ahead_s = noted_ahead_s(journal) if job is None else ahead_of_job_s(journal, job)
     events = journal.events_of(number)
     if task_of is not None:
@@ -289,6 +257,3 @@ def positions(array: Job, tasks: str) -> ProcSet:
         return positions_of(tasks_of(array), TaskArray.parse(tasks))
     except ValueError as error:
         raise ReshapeError(f"array {array.id}: {error}") from None
-
-
-_CANCELLATIONS = "SELECT event FROM events WHERE job=? AND kind='JobCancelled' ORDER BY seq"

@@ -15,6 +15,7 @@ import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from math import inf
 from pathlib import Path
@@ -61,7 +62,16 @@ _submission = msgspec.json.Decoder(KeptSubmission)
 
 
 class DamagedJournalError(ReshapeError):
-    """A part of a journal cannot be read; a reader may use what comes before it."""
+    """A part of a journal cannot be read; a reader may use what comes before it.
+
+    Attributes
+    ----------
+    why : what is wrong with it.
+    """
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} is not a readable journal ({why}): it is damaged, or no journal")
+        self.why = why
 
 
 @dataclass(frozen=True)
@@ -99,14 +109,13 @@ class JournalReader:
 
     Raises
     ------
-    ReshapeError : the file is no journal, or one of another format.
+    ReshapeError : the journal is of another format.
     """
 
     def __init__(self, db: sqlite3.Connection, path: Path) -> None:
         self._db, self.path = db, path
         self.unreadable: list[str] = []
-        with self._readable():
-            row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
+        row = db.execute("SELECT value FROM meta WHERE key='format'").fetchone()
         version = row[0] if row else "none"
         if version != str(FORMAT):
             raise ReshapeError(
@@ -124,24 +133,19 @@ class JournalReader:
         if text not in self.unreadable and len(self.unreadable) < _LISTED:
             self.unreadable.append(text)
 
-    def batches(self, *, lenient: bool = False) -> Iterator[Batch]:
+    def batches(self) -> Iterator[Batch]:
         """Yield all batches in order.
-
-        Parameters
-        ----------
-        lenient : leave out events that cannot be decoded, and report them.
 
         Raises
         ------
         DamagedJournalError : when it comes to a part that cannot be read.
-        ReshapeError : the journal is compacted, and `lenient` is false.
+        ReshapeError : retention has removed a part of the journal.
         """
-        if not lenient:
-            self._check_complete()
+        self._check_complete()
         settings = self.settings()
-        with self._readable():
+        with readable(self.path):
             events = groupby(
-                self.rows("SELECT batch, seq, event FROM events ORDER BY seq"),
+                self.rows("SELECT batch, event FROM events ORDER BY seq"),
                 key=lambda row: row[0],
             )
             orders = self.rows('SELECT batch, "order" FROM orders ORDER BY seq')
@@ -151,12 +155,7 @@ class JournalReader:
                 while order is not None and order[0] <= batch:
                     decided.append(order[1])
                     order = next(orders, None)
-                if lenient:
-                    happened = list(
-                        self._decoded(((f"event {r[1]}", r[2]) for r in rows), event_decoder)
-                    )
-                else:
-                    happened = [event_decoder.decode(blob) for _, _, blob in rows]
+                happened = [event_decoder.decode(blob) for _, blob in rows]
                 yield Batch(batch, settings.get(batch), happened, decided)
 
     def _check_complete(self) -> None:
@@ -172,19 +171,25 @@ class JournalReader:
         )
 
     def readable_batches(self) -> tuple[list[Batch], str]:
-        """Return all batches that can be read, and why there are no more; empty if that is all."""
+        """Return all batches that can be read, and why there are no more; empty if that is all.
+
+        Raises
+        ------
+        DamagedJournalError : none can be read.
+        """
         batches: list[Batch] = []
         try:
             for batch in self.batches():
                 batches.append(batch)
         except DamagedJournalError as error:
+            if not batches:
+                raise
             return batches, str(error)
         return batches, ""
 
     def settings(self) -> dict[int, bytes]:
         """Return the settings (JSON) by the first batch they were decided by."""
-        with self._readable():
-            return dict(self.rows("SELECT batch, settings FROM settings ORDER BY batch"))
+        return dict(self.rows("SELECT batch, settings FROM settings ORDER BY batch"))
 
     def jobs(
         self, numbers: Iterable[int] | None = None
@@ -194,30 +199,27 @@ class JournalReader:
         A submission that cannot be read is replaced by one whose program fails at once, so that the
         job can still be watched, ended and listed.
         """
-        with self._readable():
-            if numbers is None:
-                numbers = [row[0] for row in self.rows("SELECT job FROM jobs ORDER BY job")]
-            for job in numbers:
-                for token, blob in self.rows("SELECT token, submission FROM jobs WHERE job=?", job):
-                    try:
-                        plain = unseal(SUBMISSION.format(job, token), blob)
-                        submission = _submission.decode(plain)
-                    except (msgspec.DecodeError, ValueError) as error:
-                        self.report_unreadable(f"the submission of job {job}", error)
-                        submission = lost_submission()
-                    yield job, token, submission
+        if numbers is None:
+            numbers = [row[0] for row in self.rows("SELECT job FROM jobs ORDER BY job")]
+        for job in numbers:
+            for token, blob in self.rows("SELECT token, submission FROM jobs WHERE job=?", job):
+                try:
+                    submission = _submission.decode(unseal(SUBMISSION.format(job, token), blob))
+                except (msgspec.DecodeError, ValueError) as error:
+                    self.report_unreadable(f"the submission of job {job}", error)
+                    submission = lost_submission()
+                yield job, token, submission
 
     def core_record(self) -> CoreRecord | None:
-        """Return the recorded scheduler state; None if there is none or it cannot be read."""
-        try:
+        """Return the recorded scheduler state; None if the journal is new.
+
+        Raises
+        ------
+        DamagedJournalError : it cannot be read.
+        """
+        with readable(self.path):
             row = next(self.rows("SELECT record FROM site"), None)
             return None if row is None else decode_core(unseal(SITE, row[0]))
-        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
-            if self.is_compacted:
-                self.report_unreadable("the recorded scheduler state", error)
-            else:
-                log.error("the recorded scheduler state cannot be read: %s", error)
-            return None
 
     def nodes(self) -> dict[str, ProcSet]:
         """Return the processors of each node that the machine has had."""
@@ -227,54 +229,33 @@ class JournalReader:
                 nodes[node.name] = nodes.get(node.name, ProcSet()) | node.processors
         return nodes
 
-    @property
-    def is_compacted(self) -> bool:
-        """Whether retention has removed anything, so that a replay is not possible."""
-        return self.meta(REMOVED) is not None
-
-    def decoded_job(self, number: int, record: bytes) -> Job:
-        """Make a job from its row in `records`.
-
-        Raises
-        ------
-        msgspec.DecodeError : it is damaged.
-        """
-        return decode_job(unseal(RECORD.format(number), record), lambda: self._sizes(number))
-
     def _sizes(self, number: int) -> Iterator[bytes]:
         query = "SELECT place, sizes FROM sizes WHERE job=? ORDER BY place"
         for place, sizes in self.rows(query, number):
             yield unseal(SIZES.format(number, place), sizes)
 
-    def readable_jobs(self) -> list[Job]:
-        """Return the jobs that have not ended and whose records can be read; report the others."""
+    def recorded_jobs(
+        self, where: str = "ended_at IS NULL ORDER BY job", *values: object
+    ) -> list[Job]:
+        """Return jobs as they were recorded last; those that cannot be read are reported.
+
+        Parameters
+        ----------
+        where : which, and in which order (SQL); by default those that have not ended.
+        """
         jobs = []
-        query = "SELECT job, record FROM records WHERE ended_at IS NULL ORDER BY job"
-        for number, record in self.rows(query):
+        query = f"SELECT job, record FROM records WHERE {where}"
+        for number, record in list(self.rows(query, *values)):
             try:
-                jobs.append(self.decoded_job(number, record))
+                plain = unseal(RECORD.format(number), record)
+                jobs.append(decode_job(plain, partial(self._sizes, number)))
             except msgspec.DecodeError as error:
                 self.report_unreadable(f"the record of job {number}", error)
         return jobs
 
-    def recorded_jobs(self, *, ended: bool | None = None, latest: int | None = None) -> list[Job]:
-        """Return jobs as they were recorded last, by number.
-
-        Parameters
-        ----------
-        ended : only jobs that have ended, or only those that have not; None: all.
-        latest : largest number of jobs to return, of ended jobs those that ended last.
-
-        Raises
-        ------
-        DamagedJournalError : a record cannot be read.
-        """
-        where = {None: "", True: "WHERE ended_at IS NOT NULL", False: "WHERE ended_at IS NULL"}
-        with self._readable():
-            query = f"SELECT job, record FROM records {where[ended]} ORDER BY ended_at DESC LIMIT ?"
-            rows = self.rows(query, -1 if latest is None else latest)
-            jobs = [self.decoded_job(number, record) for number, record in list(rows)]
-            return sorted(jobs, key=lambda job: job.id)
+    def recorded_job(self, number: int) -> Job | None:
+        """Return a job as it was recorded last, None if there is no record that can be read."""
+        return next(iter(self.recorded_jobs("job=?", number)), None)
 
     def last_job(self) -> int:
         """Return the number of the job that was submitted last, 0 if there was none."""
@@ -292,40 +273,40 @@ class JournalReader:
 
     @contextmanager
     def one_moment(self) -> Iterator[None]:
-        """Let all queries see the journal as of one moment; for readers, not for the service."""
-        with self._readable():
-            self._db.execute("BEGIN")
-        try:
-            yield
-        finally:
-            self._db.rollback()
-
-    def points_after_records(self) -> Iterator[ResizePoint]:
-        """Yield the resize points that came after the record of their job, oldest first.
+        """Let all queries see the journal as of one moment; for readers, not for the service.
 
         Raises
         ------
-        DamagedJournalError : the journal cannot be read.
+        DamagedJournalError : what is asked for cannot be read.
         """
-        with self._readable():
-            query = "SELECT job, batch FROM records WHERE ended_at IS NULL AND state!='PENDING'"
-            last = dict(self.rows(query))
-            if not last:
-                return
-            first = max(min(last.values()), int(self.meta(MEASURED) or 0))
-            rows = self.rows("SELECT batch, kind, event FROM events ORDER BY seq DESC")
-            points = []
-            for batch, kind, blob in rows:
-                if batch <= first:
-                    break
-                if kind != ResizePoint.__name__:
-                    continue
-                for event in self._decoded(
-                    [(f"a resize point of batch {batch}", blob)], event_decoder
-                ):
-                    if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
-                        points.append(event)
-        yield from reversed(points)
+        with readable(self.path):
+            self._db.execute("BEGIN")
+            try:
+                yield
+            finally:
+                self._db.rollback()
+
+    def points_after_records(self) -> list[ResizePoint]:
+        """Return the resize points that came after the record of their job, oldest first."""
+        last = dict(
+            self.rows("SELECT job, batch FROM records WHERE ended_at IS NULL AND state!='PENDING'")
+        )
+        points: list[ResizePoint] = []
+        if not last:
+            return points
+        first = max(min(last.values()), int(self.meta(MEASURED) or 0))
+        for batch, kind, blob in self.rows(
+            "SELECT batch, kind, event FROM events ORDER BY seq DESC"
+        ):
+            if batch <= first:
+                break
+            if kind != ResizePoint.__name__:
+                continue
+            name = f"a resize point of batch {batch}"
+            for event in self._decoded([(name, blob)], event_decoder):
+                if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
+                    points.append(event)
+        return points[::-1]
 
     def latest_event_at(self) -> float:
         """Return the time of the latest event, -inf if there is none."""
@@ -404,14 +385,19 @@ class JournalReader:
         self.sync()
         return self._db.execute(query, values)
 
-    @contextmanager
-    def _readable(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
-            raise DamagedJournalError(
-                f"{self.path} is not a readable journal ({error}): it is damaged, or no journal"
-            ) from None
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Make an error of SQLite or of decoding one of the journal.
+
+    Raises
+    ------
+    DamagedJournalError : there was one.
+    """
+    try:
+        yield
+    except (sqlite3.DatabaseError, msgspec.DecodeError) as error:
+        raise DamagedJournalError(path, str(error)) from None
 
 
 def lost_submission() -> KeptSubmission:
@@ -442,4 +428,7 @@ def reading(path: Path) -> Iterator[JournalReader]:
     except sqlite3.Error as error:
         raise ReshapeError(f"{path} cannot be opened: {error}") from None
     with closing(db):
-        yield JournalReader(db, path)
+        try:
+            yield JournalReader(db, path)
+        except sqlite3.DatabaseError as error:
+            raise DamagedJournalError(path, str(error)) from None

@@ -272,7 +272,9 @@ def missing_from(
             identity = reader.meta(IDENTITY) or ""
             missing = mark.missing(identity, reader.sequence(), reader.last_job())
         records = _damaged_records(path, within_s)
-    except (sqlite3.Error, ValueError, DamagedJournalError) as error:
+    except DamagedJournalError as error:
+        raise _unusable(path, error.why) from None
+    except (sqlite3.Error, ValueError) as error:
         raise _unusable(path, str(error)) from None
     damaged = [f"{_NAMES[table]} {job}" for table, job in records]
     listed = [missing, *damaged[:_LISTED]] if missing else damaged[:_LISTED]
@@ -283,14 +285,16 @@ def missing_from(
 
 @contextmanager
 def refusing_damage(path: Path) -> Iterator[None]:
-    """Make an error of SQLite, while a journal is read, one that says what to do.
+    """Make an error that occurs while a journal is read one that says what to do.
 
     Raises
     ------
-    ReshapeError : SQLite cannot read a part of the journal.
+    ReshapeError : a part of the journal cannot be read.
     """
     try:
         yield
+    except DamagedJournalError as error:
+        raise _unusable(path, error.why) from None
     except sqlite3.DatabaseError as error:
         raise _unusable(path, str(error)) from None
 
@@ -380,10 +384,9 @@ def _damaged_records(path: Path, within_s: float) -> list[tuple[str, int]]:
     with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
         db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         try:
-            tables = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-            if structure := _structure(db, tables):
+            if structure := _structure(db):
                 raise sqlite3.DatabaseError(structure)
-            damaged += _broken(db, tables)
+            damaged += _broken(db)
         except sqlite3.OperationalError as error:
             if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                 raise
@@ -391,26 +394,24 @@ def _damaged_records(path: Path, within_s: float) -> list[tuple[str, int]]:
     return damaged
 
 
-def _structure(db: sqlite3.Connection, known: set[str]) -> str:
-    """Return what is wrong with the first damaged table; those of later formats are not known."""
+def _structure(db: sqlite3.Connection) -> str:
+    """Return what is wrong with the first damaged table."""
     for table in TABLES:
-        if table in known:
-            ((text,), *_) = db.execute(f"PRAGMA integrity_check('{table}')")
-            if text != "ok":
-                return " ".join(text.split())
-            columns = db.execute(f"PRAGMA table_info('{table}')").fetchall()
-            wrong = " OR ".join(
-                f"""typeof("{name}") NOT IN ({_TYPES[kind]}, 'null')"""
-                for _, name, kind, *_ in columns
-            )
-            if db.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():
-                return f"{table} has values of another table"
+        ((text,), *_) = db.execute(f"PRAGMA integrity_check('{table}')")
+        if text != "ok":
+            return " ".join(text.split())
+        columns = db.execute(f"PRAGMA table_info('{table}')").fetchall()
+        wrong = " OR ".join(
+            f"""typeof("{name}") NOT IN ({_TYPES[kind]}, 'null')""" for _, name, kind, *_ in columns
+        )
+        if db.execute(f"SELECT 1 FROM {table} WHERE {wrong} LIMIT 1").fetchone():
+            return f"{table} has values of another table"
     return ""
 
 
-def _broken(db: sqlite3.Connection, known: set[str]) -> Iterator[tuple[str, int]]:
+def _broken(db: sqlite3.Connection) -> Iterator[tuple[str, int]]:
     for table, covered, query in _SEALED:
-        for job, record in db.execute(query) if table in known else ():
+        for job, record in db.execute(query):
             try:
                 unseal(covered.format(job), record)
             except msgspec.DecodeError:

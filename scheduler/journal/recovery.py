@@ -2,13 +2,11 @@
 
 The journal holds the state of each job after the last instant that changed it. Recovery takes these
 states over and decides nothing again, so another release, or a policy that was edited meanwhile,
-cannot change what has happened. Only a journal with damaged records is replayed from its events.
-(Of a journal that retention has compacted, a damaged record is left out instead: its events are not
-complete.)
+cannot change what has happened.
 
-A record that cannot be read, or a batch of events at which the core raises an exception, is left
-out, logged and listed in `Journal.unreadable`, which `reshape info` shows. A service that would
-have to leave something out starts only if its operator accepts the loss (`go_on_without`).
+A record that cannot be read is left out, logged and listed in `Journal.unreadable`, which `reshape
+info` shows. A service that would have to leave something out starts only if its operator accepts
+the loss (`go_on_without`). Without the state of the scheduler it does not start.
 
 Jobs may be cancelled while no service runs. That command alone decides nothing: the core of the
 next service cancels them before it does anything else, so that recovery, replay and the jobs that
@@ -19,9 +17,9 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import msgspec
 from msgspec import json
@@ -31,8 +29,8 @@ from scheduler.config.settings import ServeConfig
 from scheduler.core.core import Core
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import Launch
-from scheduler.journal.journal_reader import Batch, DamagedJournalError, lost_submission
-from scheduler.journal.replay import machine_of, replay, settings_of
+from scheduler.journal.journal_reader import lost_submission
+from scheduler.journal.replay import machine_of, settings_of
 from scheduler.model.events import REDIRECTION
 from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
@@ -63,10 +61,6 @@ def policy_errors() -> ErrorReporter:
     return report
 
 
-#: Batches that may be left out because the core cannot handle them.
-MOST_FAILURES = 20
-
-
 def recover(
     journal: Journal, config: ServeConfig, errors: ErrorReporter
 ) -> tuple[Core, dict[int, Launch]]:
@@ -80,18 +74,12 @@ def recover(
 
     Raises
     ------
-    ConfigError : the scenario of `config`, or one that the journal names, is not known; other
-        partitions, and jobs that are not finished; another network than the journal's.
+    ConfigError : the scenario of `config` is not known; other partitions, and jobs that are not
+        finished; another network than the journal's.
+    DamagedJournalError : the state of the scheduler cannot be read.
     """
     _check_network(journal, config.machine())
     core = _restored(journal, config, errors)
-    if core is None:
-        core = _replayed(journal, config, errors)
-        for recovered in list(core.jobs.values()):
-            journal.note_job(recovered)
-            if recovered.state in FINAL:
-                core.forget(recovered.id)
-        journal.note_core(core.record())
     launches = {job: Launch(kept, token) for job, token, kept in journal.jobs(list(core.jobs))}
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
@@ -142,70 +130,24 @@ def _report_changes(journal: Journal, core: Core) -> None:
             log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
 
 
-def _restored(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core | None:
-    """Build the core from its recorded state; None if there is no record that can be read."""
+def _restored(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core:
+    """Build the core from its recorded state; that of a new journal is empty."""
+    options: dict[str, Any] = {"kill_at_walltime": config.kill_at_walltime, "report_error": errors}
     record = journal.core_record()
     if record is None:
-        return None
-    try:
-        jobs = (
-            journal.readable_jobs() if journal.is_compacted else journal.recorded_jobs(ended=False)
-        )
-        points = list(journal.points_after_records())
-    except DamagedJournalError as error:
-        log.error("the recorded jobs cannot be read, their events are replayed: %s", error)
-        return None
+        core = Core(config.composed(), config.machine(), **options)
+        journal.note_core(core.record())
+        return core
+    jobs, points = journal.recorded_jobs(), journal.points_after_records()
     now = max(record.now, journal.latest_event_at())
+    record = msgspec.structs.replace(record, now=now)
     core = Core.restored(
-        msgspec.structs.replace(record, now=now),
-        jobs,
-        config.composed(),
-        config.machine(),
-        points=points,
-        kill_at_walltime=config.kill_at_walltime,
-        report_error=errors,
+        record, jobs, config.composed(), config.machine(), points=points, **options
     )
     for number in sorted({point.job for point in points} & core.jobs.keys()):
         journal.note_job(core.jobs[number])
     log.info("recovered jobs=%d", len(jobs))
     return core
-
-
-def _replayed(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core:
-    """Build the core that the events of the journal lead to, and go on by the configuration.
-
-    The state of a core at which an exception was raised is not used: the replay begins again and
-    leaves out the batch.
-    """
-    left_out: set[int] = set()
-    for attempt in count():
-        core = first = Core(config.composed(), config.machine(), report_error=errors)
-        events, latest = 0, 0
-
-        def batches() -> Iterator[Batch]:
-            nonlocal latest
-            for batch in journal.batches(lenient=True):
-                latest = batch.number
-                if batch.number not in left_out:
-                    yield batch
-
-        try:
-            for batch, _, decided in replay(batches(), first):
-                core = decided
-                events += len(batch.events)
-        except ReshapeError:
-            raise
-        except Exception as error:
-            if attempt >= MOST_FAILURES:
-                raise
-            left_out.add(latest)
-            journal.report_unreadable(f"batch {latest}", error)
-            continue
-        if events:
-            live = sum(job.state not in FINAL for job in core.jobs.values())
-            log.info("journal: %d events, %d jobs, %d not ended", events, len(core.jobs), live)
-        return core.resumed(config.composed(), kill_at_walltime=config.kill_at_walltime)
-    raise AssertionError("unreachable")
 
 
 def _check_network(journal: Journal, wanted: Machine) -> None:

@@ -2,7 +2,6 @@
 
 - Resize points, and the decisions to continue at them, are most of a journal. Of all but the latest
   the journal keeps sums by job and size.
-- Ended jobs whose descriptions were removed, because they were damaged, get new ones.
 - Ended jobs are removed after a number of days, if the configuration has one.
 
 A journal of which anything was removed cannot be replayed: `REMOVED` in its table `meta` names the
@@ -18,14 +17,8 @@ from collections.abc import Callable
 import msgspec
 
 from scheduler.config.settings import JournalConfig
-from scheduler.journal.descriptions import describe_recorded, encode_summary
-from scheduler.journal.ended_jobs import (
-    recorded_job,
-    without_description,
-    without_environment,
-)
 from scheduler.journal.journal import Journal
-from scheduler.journal.journal_format import LAST_JOB, REMOVED
+from scheduler.journal.journal_format import LAST_JOB, REMOVED, ROUTINE
 from scheduler.model.events import ResizePoint
 
 #: Seconds that one step may take.
@@ -34,29 +27,21 @@ STEP_S = 0.006
 ROWS, JOBS = 200, 10
 DAY_S = 86400.0
 
-_EVENTS = "SELECT seq, batch, kind, event FROM events WHERE seq>? AND batch<? ORDER BY seq LIMIT ?"
-_ORDERS = "SELECT seq FROM orders WHERE seq>? AND batch<? ORDER BY seq LIMIT ?"
 _BATCH = "SELECT batch FROM events WHERE seq>? ORDER BY seq LIMIT 1"
-_NO_EVENTS = "DELETE FROM events WHERE seq BETWEEN ? AND ? AND kind='ResizePoint'"
-_NO_ORDERS = "DELETE FROM orders WHERE seq BETWEEN ? AND ? AND kind='Continue'"
 _ADD = """INSERT INTO sums VALUES (?, ?, ?, ?, ?) ON CONFLICT (job, size) DO UPDATE SET
 points=points+excluded.points, iteration_s=iteration_s+excluded.iteration_s,
 last_at=max(last_at, excluded.last_at)"""
-_NO_JOB = (
-    "DELETE FROM events WHERE job=? AND kind NOT IN ('ResizePoint', 'Continue')",
-    "DELETE FROM orders WHERE job=?",
-    "DELETE FROM phases WHERE job=?",
-    "DELETE FROM facts WHERE job=?",
-    "DELETE FROM memory WHERE job=?",
-    "DELETE FROM sums WHERE job=?",
-    "DELETE FROM summaries WHERE job=?",
-    "DELETE FROM keys WHERE job=?",
-    "DELETE FROM jobs WHERE job=?",
-    "DELETE FROM records WHERE job=?",
+#: Tables with rows of a job; its routine events are removed with those of others.
+_TABLES = (
+    *("events", "orders", "phases", "facts", "memory", "sums", "summaries", "keys", "jobs"),
+    "records",
 )
 _point = msgspec.json.Decoder(ResizePoint)
-#: Keys in `meta` of the last rows that were looked at.
-_EVENTS_DONE, _ORDERS_DONE = "resize points removed", "continue orders removed"
+#: Table -> the kind of its rows that are removed, and the key in `meta` of the last row looked at.
+_ROUTINE = {
+    "events": ("ResizePoint", "resize points removed"),
+    "orders": ("Continue", "continue orders removed"),
+}
 
 
 class Retention:
@@ -71,15 +56,12 @@ class Retention:
         self, journal: Journal, config: JournalConfig, clock: Callable[[], float] = time.time
     ) -> None:
         self._journal, self._config, self._clock = journal, config, clock
-        self._events_done = int(journal.meta(_EVENTS_DONE) or 0)
-        self._orders_done = int(journal.meta(_ORDERS_DONE) or 0)
-        self._described = 0
-        self._last = journal.last_job()
+        self._done = {table: int(journal.meta(key) or 0) for table, (_, key) in _ROUTINE.items()}
 
     def step(self, seconds: float = STEP_S) -> bool:
         """Work for about this long; return whether something is left to do."""
         until = time.monotonic() + seconds
-        while self._remove_points() or self._add_descriptions() or self._remove_old_jobs():
+        while self._remove_points() or self._remove_old_jobs():
             if time.monotonic() >= until:
                 return True
         return False
@@ -97,31 +79,24 @@ class Retention:
         if removable <= 0:
             return False
         kept_from = next(journal.rows(_BATCH, removable), (journal.batch + 1,))[0]
-        return self._remove_events(kept_from) or self._remove_orders(kept_from)
+        return any(self._remove_from(table, kept_from) for table in _ROUTINE)
 
-    def _remove_events(self, batch: int) -> bool:
-        journal = self._journal
-        rows = list(journal.rows(_EVENTS, self._events_done, batch, ROWS))
+    def _remove_from(self, table: str, batch: int) -> bool:
+        journal, (kind, key) = self._journal, _ROUTINE[table]
+        query = f'SELECT seq, batch, kind, "{table[:-1]}" FROM {table} WHERE seq>? AND batch<?'
+        limits = self._done[table], batch, ROWS
+        rows = list(journal.rows(f"{query} ORDER BY seq LIMIT ?", *limits))
         if not rows:
             return False
-        points = [row for row in rows if row[2] == "ResizePoint"]
-        if points:
-            self._add_sums([blob for *_, blob in points])
-            journal.write(_NO_EVENTS, points[0][0], points[-1][0])
-            note_removed(journal, points[-1][1])
-        self._events_done = rows[-1][0]
-        journal.note_meta(_EVENTS_DONE, str(self._events_done))
-        journal.sync()
-        return True
-
-    def _remove_orders(self, batch: int) -> bool:
-        journal = self._journal
-        rows = list(journal.rows(_ORDERS, self._orders_done, batch, ROWS))
-        if not rows:
-            return False
-        journal.write(_NO_ORDERS, rows[0][0], rows[-1][0])
-        self._orders_done = rows[-1][0]
-        journal.note_meta(_ORDERS_DONE, str(self._orders_done))
+        removed = [row for row in rows if row[2] == kind]
+        if removed:
+            statement = f"DELETE FROM {table} WHERE seq BETWEEN ? AND ? AND kind='{kind}'"
+            journal.write(statement, removed[0][0], removed[-1][0])
+        if removed and table == "events":
+            self._add_sums([blob for *_, blob in removed])
+            note_removed(journal, removed[-1][1])
+        self._done[table] = rows[-1][0]
+        journal.note_meta(key, str(self._done[table]))
         journal.sync()
         return True
 
@@ -135,7 +110,7 @@ class Retention:
                 self._journal.report_unreadable("a resize point", error)
                 continue
             if point.job not in sizes:
-                job = recorded_job(self._journal, point.job)
+                job = self._journal.recorded_job(point.job)
                 sizes[point.job] = () if job is None else job.sizes
             history = sizes[point.job]
             index = bisect_right(history, point.at, key=lambda change: change[0])
@@ -144,19 +119,6 @@ class Retention:
             sums[key] = count + 1, seconds + point.iteration_s, point.at
         for (number, size), values in sums.items():
             self._journal.write(_ADD, number, size, *values)
-
-    def _add_descriptions(self) -> bool:
-        journal, first = self._journal, self._described + 1
-        if first > self._last:
-            return False
-        self._described += JOBS
-        for number in without_description(journal, first, self._described):
-            job = recorded_job(journal, number)
-            if job is not None:
-                journal.note_summary(number, encode_summary(describe_recorded(job, journal)))
-                drop_environment(journal, number)
-        journal.sync()
-        return True
 
     def _remove_old_jobs(self) -> bool:
         days = self._config.keep_days
@@ -176,16 +138,11 @@ def prune(journal: Journal, before: float, limit: int = JOBS) -> int:
         journal.note_meta(LAST_JOB, str(journal.last_job()))
         note_removed(journal, max(batch for _, batch in rows))
         for number, _ in rows:
-            for statement in _NO_JOB:
-                journal.write(statement, number)
+            for table in _TABLES:
+                others = f" AND kind NOT IN {ROUTINE}" if table == "events" else ""
+                journal.write(f"DELETE FROM {table} WHERE job=?{others}", number)
         journal.sync()
     return len(rows)
-
-
-def drop_environment(journal: Journal, number: int) -> None:
-    """Replace the submission of an ended job by one without its environment."""
-    for _, token, submission in journal.jobs([number]):
-        journal.replace_submission(number, token, without_environment(submission))
 
 
 def note_removed(journal: Journal, batch: int) -> None:

@@ -63,14 +63,11 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 
     path = directory / "journal.db"
     with reading(directory) as reader:
-        if reader.meta("format") == "1":
-            raise ReshapeError(f"{path} has format 1: 'reshape journal compact' converts it")
 
         def first(query: str) -> Any:
             return next(reader.rows(query))[0]
 
-        known = {name for (name,) in reader.rows("SELECT name FROM sqlite_master")}
-        rows = {name: first(f"SELECT count(*) FROM {name}") for name in TABLES if name in known}
+        rows = {name: first(f"SELECT count(*) FROM {name}") for name in TABLES}
         page, free = first("PRAGMA page_size"), first("PRAGMA freelist_count")
         ended = "FROM records WHERE ended_at IS NOT NULL"
         first_end, last_end = next(reader.rows(f"SELECT min(ended_at), max(ended_at) {ended}"))
@@ -165,11 +162,9 @@ def export(directory: Path) -> None:
 
     encode = msgspec.json.Encoder().encode
     with reading(directory) as reader:
-        known = {name for (name,) in reader.rows("SELECT name FROM sqlite_master")}
-        if "summaries" in known:
-            for job, summary in reader.rows("SELECT job, summary FROM summaries ORDER BY job"):
-                described = decode_summary(unseal(SUMMARY.format(job), summary))
-                _print_line(encode({"job": described}))
+        for job, summary in reader.rows("SELECT job, summary FROM summaries ORDER BY job"):
+            described = decode_summary(unseal(SUMMARY.format(job), summary))
+            _print_line(encode({"job": described}))
         for name in ("event", "order"):
             rows = reader.rows(f'SELECT batch, kind, "{name}" FROM {name}s ORDER BY seq')
             for batch, kind, blob in rows:

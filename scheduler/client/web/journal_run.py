@@ -20,7 +20,7 @@ from scheduler.client.web.run_data import Blocked, JobRow, Kind, RunData, Segmen
 from scheduler.forecasts.answers import JobForecast
 from scheduler.journal.clock import ahead_of_job_s, moved_time, noted_ahead_s
 from scheduler.journal.descriptions import describe_recorded, iteration_times, label_of
-from scheduler.journal.ended_jobs import ended_info, explanation, recorded_job
+from scheduler.journal.ended_jobs import ended_info, explanation
 from scheduler.journal.explanations import HeldGroups
 from scheduler.journal.journal_format import event_decoder, order_decoder
 from scheduler.journal.journal_reader import JournalReader
@@ -138,7 +138,7 @@ class JournalRun:
                 if isinstance(what, e.JobEvent | o.JobOrder):
                     if what.job not in current and (self._only is None or what.job in self._only):
                         current.add(what.job)
-                        if (job := recorded_job(journal, what.job)) is not None:
+                        if (job := journal.recorded_job(what.job)) is not None:
                             self._describe(job)
                     if what.job in self._jobs:
                         self._jobs[what.job].apply(what, time, self._segments)
@@ -312,7 +312,7 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
     ------
     ReshapeError : there is no such job.
     """
-    job = recorded_job(journal, number)
+    job = journal.recorded_job(number)
     if job is None:
         raise ReshapeError(f"there is no job {number} in {journal.path}")
     ahead_s = ahead_of_job_s(journal, job)

@@ -24,7 +24,6 @@ from scheduler.journal.descriptions import (
 from scheduler.journal.ended_jobs import (
     ended_info,
     positions,
-    recorded_job,
     task_without_record,
     token_of,
     without_environment,
@@ -179,7 +178,7 @@ class ApplicationScheduler:
         """Return the number of the last submission of an earlier run of the service, no step."""
         number, jobs = self.last, self._core.jobs
         while number > 0:
-            job = jobs.get(number) or recorded_job(self._journal, number)
+            job = jobs.get(number) or self._journal.recorded_job(number)
             if job is None or job.spec.step_of is None:
                 break
             number -= 1
@@ -259,7 +258,7 @@ class ApplicationScheduler:
         """
         job = self._core.jobs.get(number)
         if job is None and 0 < number <= self.last:
-            job = recorded_job(self._journal, number)
+            job = self._journal.recorded_job(number)
             job = job or task_without_record(self._journal, number, self._core.jobs)
             if job is None:
                 raise ReshapeError(f"job {number} is not in the journal any more")
@@ -316,7 +315,7 @@ class ApplicationScheduler:
 
     def ended(self, number: int) -> tuple[Job, KeptSubmission] | None:
         """Return a job that the core has forgotten, and its submission without the environment."""
-        job = recorded_job(self._journal, number)
+        job = self._journal.recorded_job(number)
         if job is None or job.state not in FINAL:
             return None
         submission = next((submission for _, _, submission in self._journal.jobs([number])), None)

@@ -12,9 +12,9 @@ import pytest
 from reshape.errors import ReshapeError
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.journal.ended_jobs import recorded_job
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import SIZES_TOGETHER
+from scheduler.journal.opening import refusing_damage
 from scheduler.journal.recovery import policy_errors, recover
 from scheduler.journal.replay import settings_of
 from scheduler.model.events import (
@@ -56,6 +56,8 @@ def journal(path: Path) -> Iterator[Journal]:
         journal.record(events, core.handle(events))
     for job in (1, 2):
         journal.add_job(job, "token", Submission(argv=["true"], processors=1, walltime_s=600.0))
+        journal.note_job(core.jobs[job])
+    journal.note_core(core.record())
     journal.commit()
     yield journal
     journal.close()
@@ -66,7 +68,7 @@ def recovered(path: Path) -> tuple[dict[int, JobState], list[str]]:
     journal = Journal(path)
     try:
         core, _ = recover(journal, CONFIG, policy_errors())
-        ended = [recorded_job(journal, number) for number in {1, 2} - core.jobs.keys()]
+        ended = [journal.recorded_job(number) for number in {1, 2} - core.jobs.keys()]
         assert all(job.state not in FINAL for job in core.jobs.values())
     finally:
         journal.close()
@@ -102,26 +104,22 @@ def test_an_undamaged_journal_is_recovered_whole(journal: Journal, path: Path) -
     assert unreadable == []
 
 
-@pytest.mark.parametrize(
-    "text", ['{"type":"ResizePoint","at":3.0,"job":1,"iteration":1,"iteration_s":null}', "x", ""]
-)
-def test_an_event_that_cannot_be_read_is_left_out(journal: Journal, path: Path, text: str) -> None:
-    damage(path, f"UPDATE events SET event=CAST('{text}' AS BLOB) WHERE kind='ResizePoint'")
-    states, unreadable = recovered(path)
-    assert states[1] is JobState.COMPLETED
-    assert states[2] is JobState.RUNNING
-    assert len(unreadable) == 1
-    assert "event 4 was left out" in unreadable[0]
+def test_without_the_state_of_the_scheduler_nothing_is_recovered(
+    journal: Journal, path: Path
+) -> None:
+    damage(path, "UPDATE site SET record=CAST('x' AS BLOB)")
+    with (
+        pytest.raises(ReshapeError, match=r"is damaged \(.*it has no checksum"),
+        refusing_damage(path),
+    ):
+        recovered(path)
 
 
-def test_a_batch_at_which_the_core_fails_is_left_out(journal: Journal, path: Path) -> None:
-    journal.record([NodeJoined(7.0, "other", 0)], [])  # no machine takes a node of no processors
-    journal.record([JobEnded(8.0, 2)], [])
-    journal.commit()
+def test_a_job_whose_record_cannot_be_read_is_left_out(journal: Journal, path: Path) -> None:
+    damage(path, "UPDATE records SET record=CAST('x' AS BLOB) WHERE job=2")
     states, unreadable = recovered(path)
-    assert states[2] is JobState.COMPLETED
-    assert len(unreadable) == 1
-    assert "batch 8 was left out" in unreadable[0]
+    assert states == {1: JobState.COMPLETED}
+    assert unreadable == ["the record of job 2 was left out: it has no checksum"]
 
 
 def test_a_submission_that_cannot_be_read_keeps_its_job(journal: Journal, path: Path) -> None:
@@ -163,11 +161,11 @@ def test_recovery_records_the_measurements_that_only_events_hold(journal: Journa
     point = [ResizePoint(7.0, 2, 1, 0.25)]
     journal.record(point, core.handle(point))
     journal.commit()
-    assert list(journal.points_after_records()) == point
+    assert journal.points_after_records() == point
     core, _ = recover(journal, CONFIG, policy_errors())
     journal.commit()
-    assert not list(journal.points_after_records())
-    (job,) = journal.recorded_jobs(ended=False)
+    assert not journal.points_after_records()
+    (job,) = journal.recorded_jobs()
     assert job.history.time_s(1) == core.jobs[2].history.time_s(1) == 0.25
 
 
@@ -201,19 +199,19 @@ def test_the_record_of_a_job_that_resizes_often_does_not_grow(path: Path) -> Non
     journal.close()
 
     journal = Journal(path)
-    [again] = journal.readable_jobs()
+    [again] = journal.recorded_jobs()
     assert again.sizes == job.sizes
     again.sizes += ((1000.0, 2),)
     journal.note_job(again)
     journal.commit()
-    found = recorded_job(journal, 7)
+    found = journal.recorded_job(7)
     assert found is not None
     assert found.sizes == again.sizes
     again.state, again.ended_at = JobState.COMPLETED, 1001.0
     journal.note_job(again)
     journal.commit()
     assert list(journal.rows("SELECT * FROM sizes")) == []
-    [found] = journal.recorded_jobs()
+    [found] = journal.recorded_jobs("ended_at IS NOT NULL")
     assert found.sizes == again.sizes
     journal.close()
 
@@ -226,7 +224,7 @@ def test_a_record_whose_earlier_sizes_are_damaged_is_reported(path: Path) -> Non
     journal.commit()
     journal.write("DELETE FROM sizes WHERE place=?", SIZES_TOGETHER)
     journal.commit()
-    assert journal.readable_jobs() == []
+    assert journal.recorded_jobs() == []
     [report] = journal.unreadable
     assert f"it has {SIZES_TOGETHER} of its {2 * SIZES_TOGETHER} first changes" in report
     journal.close()

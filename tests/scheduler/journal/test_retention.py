@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from reshape.errors import ReshapeError
 from scheduler.config.settings import JournalConfig, NodeConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.journal.ended_jobs import ended_info, page, recorded_job
+from scheduler.journal.ended_jobs import ended_info, page
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.recovery import policy_errors, recover
@@ -95,26 +96,21 @@ def test_what_is_left_is_recovered_and_explained(journal: Journal, path: Path) -
         compare(reader.batches())
 
 
-def test_ended_jobs_without_a_description_get_one(journal: Journal) -> None:
-    job = recorded_job(journal, 1)
+def test_an_ended_job_without_a_description_is_described_by_its_record(journal: Journal) -> None:
+    job = journal.recorded_job(1)
     assert job is not None
-    before = ended_info(journal, job)
-    assert count(journal, "summaries") == 0
-    Retention(journal, JournalConfig()).finish()
-    assert count(journal, "summaries") == 1
-    assert ended_info(journal, job) == before
-    assert before.processor_seconds == pytest.approx(2 * 999.0)
-    assert before.processor_seconds_by_size == [(2, pytest.approx(2 * 999.0))]
-    submissions = {number: given for number, _, given in journal.jobs()}
-    assert submissions[1].environment == {}
-    assert submissions[2].environment == {"LONG": "text"}
+    info = ended_info(journal, job)
+    assert info.processor_seconds == pytest.approx(2 * 999.0)
+    assert info.processor_seconds_by_size == [(2, pytest.approx(2 * 999.0))]
+    listed, _ = page(journal, m.ListJobs(ended=True))
+    assert msgspec.msgpack.decode(listed[1], type=m.JobInfo) == info
 
 
 def test_pruned_jobs_are_gone_and_their_numbers_are_not_used_again(journal: Journal) -> None:
     assert prune(journal, 1000.0) == 0
     assert prune(journal, 1000.5) == 1
     assert prune(journal, inf) == 0
-    assert recorded_job(journal, 1) is None
+    assert journal.recorded_job(1) is None
     assert page(journal, m.ListJobs(ended=True)) == ({}, None)
     for table in ("records", "jobs"):
         assert count(journal, table) == 1
@@ -128,27 +124,3 @@ def test_jobs_are_removed_after_their_days(journal: Journal) -> None:
     assert count(journal, "records") == 2
     Retention(journal, config, lambda: 1000.0 + 86401.0).finish()
     assert count(journal, "records") == 1
-
-
-def test_a_damaged_record_of_a_compacted_journal_is_left_out(journal: Journal) -> None:
-    Retention(journal, JournalConfig(keep_resize_points=0)).finish()
-    journal.write("UPDATE records SET record=? WHERE job=?", b"x", 2)
-    journal.commit()
-    core, launches = recover(journal, CONFIG, policy_errors())
-    assert not core.jobs
-    assert not launches
-    assert "the record of job 2 was left out" in journal.unreadable[0]
-
-
-def test_a_damaged_scheduler_state_is_reported_and_left_out(journal: Journal, path: Path) -> None:
-    journal.write("INSERT OR REPLACE INTO site VALUES (1, ?)", b"x")
-    journal.commit()
-    with reading(path) as reader:
-        assert reader.core_record() is None
-        assert not reader.unreadable  # nothing was removed, so the events give the state
-    Retention(journal, JournalConfig(keep_resize_points=0)).finish()
-    journal.write("INSERT OR REPLACE INTO site VALUES (1, ?)", b"x")
-    journal.commit()
-    with reading(path) as reader:
-        assert reader.core_record() is None
-        assert "the recorded scheduler state" in reader.unreadable[0]
