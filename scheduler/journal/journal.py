@@ -55,10 +55,7 @@ from scheduler.state.records import CoreRecord, encode_core, encode_job, encode_
 _EVENT = "INSERT INTO events (batch, job, kind, event) VALUES (?, ?, ?, ?)"
 _ORDER = 'INSERT INTO orders (batch, job, kind, at, "order") VALUES (?, ?, ?, ?, ?)'
 _JOB = "INSERT INTO jobs VALUES (?, ?, ?)"
-_KEY = "INSERT INTO keys VALUES (?, ?, ?)"
 _PHASE = "INSERT INTO phases (job, serial, at, phase, detail) VALUES (?, ?, ?, ?, ?)"
-_FACTS = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
-_MEMORY = "INSERT OR REPLACE INTO memory VALUES (?, ?)"
 # An update in place leaves the indices whose columns keep their values as they are.
 _META = "INSERT INTO meta VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value=excluded.value"
 _RECORD = (
@@ -67,17 +64,11 @@ _RECORD = (
     " submitted_at=excluded.submitted_at, ended_at=excluded.ended_at, batch=excluded.batch,"
     " record=excluded.record"
 )
-_SITE = "INSERT OR REPLACE INTO site VALUES (1, ?)"
 _POOL = "INSERT INTO pools VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET record=excluded.record"
 _POOLS = "SELECT name, record FROM pools ORDER BY rowid"
-_REMOVE_POOL = "DELETE FROM pools WHERE name=?"
 _SUMMARY = "INSERT OR REPLACE INTO summaries VALUES (?, ?)"
 _SIZES = "INSERT OR REPLACE INTO sizes VALUES (?, ?, ?)"
-_REMOVE_SIZES = "DELETE FROM sizes WHERE job=?"
 _REPLACE_SUBMISSION = "UPDATE jobs SET submission=? WHERE job=?"
-_PART = "INSERT OR REPLACE INTO scripts VALUES (?, ?)"
-_REMOVE_PART = "DELETE FROM scripts WHERE digest=?"
-_SETTINGS = "INSERT OR REPLACE INTO settings VALUES (?, ?)"
 
 #: Free space below which submissions are refused.
 RESERVE_BYTES = 1 << 20
@@ -222,24 +213,24 @@ class Journal(JournalReader):
         self._durable |= durable
         for event, blob in zip(events, encoded, strict=True):
             job = event.job if isinstance(event, JobEvent) else None
-            self._note(_EVENT, self.batch, job, type(event).__name__, blob)
+            self.write(_EVENT, self.batch, job, type(event).__name__, blob)
         at = events[-1].at
         for order in orders:
             job = order.job if isinstance(order, JobOrder) else None
-            self._note(_ORDER, self.batch, job, type(order).__name__, at, encode_order(order))
+            self.write(_ORDER, self.batch, job, type(order).__name__, at, encode_order(order))
 
     def add_job(self, job: int, token: str, submission: KeptSubmission) -> None:
         """Note how a job is started; durable together with its JobSubmitted."""
-        self._note(_JOB, job, token, _sealed_submission(job, token, submission))
+        self.write(_JOB, job, token, _sealed_submission(job, token, submission))
         self._last_job = max(self._last_job, job)
 
     def add_part(self, digest: str, part: bytes) -> None:
         """Note a part of submissions; durable together with the submission that names it."""
-        self._note(_PART, digest, part)
+        self.write("INSERT OR REPLACE INTO scripts VALUES (?, ?)", digest, part)
 
     def remove_part(self, digest: str) -> None:
         """Remove a part of submissions."""
-        self._note(_REMOVE_PART, digest)
+        self.write("DELETE FROM scripts WHERE digest=?", digest)
 
     def parts(self) -> set[str]:
         """Return the digests of the parts that the journal has."""
@@ -257,7 +248,7 @@ class Journal(JournalReader):
 
     def add_key(self, job: int, user: str, key: str) -> None:
         """Note the submission key of a job; durable together with its JobSubmitted."""
-        self._note(_KEY, job, user, key)
+        self.write("INSERT INTO keys VALUES (?, ?, ?)", job, user, key)
 
     def job_of_key(self, user: str, key: str) -> int | None:
         """Return the job that a user submitted with a key; None if there is none."""
@@ -272,7 +263,7 @@ class Journal(JournalReader):
 
     def add_phase(self, job: int, serial: int, at: float, phase: str, detail: str = "") -> None:
         """Note a step of a resize."""
-        self._note(_PHASE, job, serial, at, phase, detail)
+        self.write(_PHASE, job, serial, at, phase, detail)
 
     def add_facts(self, job: int, facts: ReportedFacts) -> None:
         """Add what a program reports of itself; a name that is repeated replaces the value.
@@ -286,15 +277,15 @@ class Journal(JournalReader):
                 raise ReshapeError(f"the fact {name} must be a finite number, got {value}")
         all_facts = self.facts(job)
         all_facts.update(facts)
-        self._note(_FACTS, job, json.encode(all_facts))
+        self.write("INSERT OR REPLACE INTO facts VALUES (?, ?)", job, json.encode(all_facts))
 
     def note_memory(self, job: int, mib: int) -> None:
         """Note the largest memory of a job, MiB."""
-        self._note(_MEMORY, job, mib)
+        self.write("INSERT OR REPLACE INTO memory VALUES (?, ?)", job, mib)
 
     def add_settings(self, settings: bytes) -> None:
         """Note the settings (JSON) that decisions follow from the next batch on."""
-        self._note(_SETTINGS, self.batch + 1, settings)
+        self.write("INSERT OR REPLACE INTO settings VALUES (?, ?)", self.batch + 1, settings)
 
     def check_room(self, size: int = 0) -> None:
         """Check that there is room for further jobs; it looks at the disk once in a turn.
@@ -328,7 +319,7 @@ class Journal(JournalReader):
         row = (job.id, job.state.name, spec.user, spec.name, submitted_at, ended_at)
         earlier = self._note_sizes(job) if len(job.sizes) >= SIZES_TOGETHER else 0
         record = seal(RECORD.format(job.id), encode_job(job, earlier))
-        self._note(_RECORD, *row, self.batch, record)
+        self.write(_RECORD, *row, self.batch, record)
 
     def _note_sizes(self, job: Job) -> int:
         """Note the earlier changes of a job's size, each once; return how many they are.
@@ -337,11 +328,11 @@ class Journal(JournalReader):
         """
         noted = self._sizes_noted.pop(job.id, 0)
         if job.ended_at is not None:
-            self._note(_REMOVE_SIZES, job.id)
+            self.write("DELETE FROM sizes WHERE job=?", job.id)
             return 0
         while len(job.sizes) - noted >= SIZES_TOGETHER:
             sizes = encode_sizes(job.sizes[noted : noted + SIZES_TOGETHER])
-            self._note(_SIZES, job.id, noted, seal(SIZES.format(job.id, noted), sizes))
+            self.write(_SIZES, job.id, noted, seal(SIZES.format(job.id, noted), sizes))
             noted += SIZES_TOGETHER
         self._sizes_noted[job.id] = noted
         return noted
@@ -350,31 +341,31 @@ class Journal(JournalReader):
         """Remove the records of jobs that have not ended and are not among the readable ones."""
         for (job,) in list(self.rows("SELECT job FROM records WHERE ended_at IS NULL")):
             if job not in readable:
-                self._note("DELETE FROM records WHERE job=?", job)
+                self.write("DELETE FROM records WHERE job=?", job)
 
     def note_summary(self, job: int, summary: bytes) -> None:
         """Note the description of an ended job."""
-        self._note(_SUMMARY, job, seal(SUMMARY.format(job), summary))
+        self.write(_SUMMARY, job, seal(SUMMARY.format(job), summary))
 
     def replace_submission(self, job: int, token: str, submission: KeptSubmission) -> None:
         """Replace a submission, for example by one without its environment."""
-        self._note(_REPLACE_SUBMISSION, _sealed_submission(job, token, submission), job)
+        self.write(_REPLACE_SUBMISSION, _sealed_submission(job, token, submission), job)
 
     def note_measured(self, batch: int) -> None:
         """Note that the records of running jobs hold all measurements up to a batch."""
-        self._note(_META, MEASURED, str(batch))
+        self.write(_META, MEASURED, str(batch))
 
     def note_core(self, record: CoreRecord) -> None:
         """Note the scheduler state apart from the jobs, unless it is what was noted last."""
         blob = encode_core(record)
         if blob != self._site_noted:
             self._site_noted = blob
-            self._note(_SITE, seal(SITE, blob))
+            self.write("INSERT OR REPLACE INTO site VALUES (1, ?)", seal(SITE, blob))
 
     def note_clock_anchor(self, anchor: ClockAnchor) -> None:
         """Note the anchor of the clock."""
         self._ahead_s = anchor.ahead_s
-        self._note(_META, "clock", json.encode(anchor).decode())
+        self.write(_META, "clock", json.encode(anchor).decode())
 
     def agent_of(self, node: str) -> str | None:
         """Return the name of a node's latest agent; None if it had none."""
@@ -382,7 +373,7 @@ class Journal(JournalReader):
 
     def note_agent(self, node: str, agent: str) -> None:
         """Note the name of a node's agent."""
-        self._note(_META, f"agent {node}", agent)
+        self.write(_META, f"agent {node}", agent)
 
     def pools(self) -> list[tuple[str, bytes]]:
         """Return name and record of each elastic pool, in the order in which they were added."""
@@ -390,21 +381,18 @@ class Journal(JournalReader):
 
     def note_pool(self, name: str, record: bytes) -> None:
         """Note the state of an elastic pool."""
-        self._note(_POOL, name, record)
+        self.write(_POOL, name, record)
 
     def remove_pool(self, name: str) -> None:
         """Remove an elastic pool."""
-        self._note(_REMOVE_POOL, name)
+        self.write("DELETE FROM pools WHERE name=?", name)
 
     def note_meta(self, key: str, value: str) -> None:
         """Note a value of the table `meta`."""
-        self._note(_META, key, value)
+        self.write(_META, key, value)
 
-    def write(self, statement: str, *values: object) -> None:
-        """Note a statement of retention, which is executed with the rest of the turn."""
-        self._note(statement, *values)
-
-    def _note(self, statement: str, *row: object) -> None:
+    def write(self, statement: str, *row: object) -> None:
+        """Note a statement, which is executed with the rest of the turn."""
         if self._pending and self._pending[-1][0] == statement:
             self._pending[-1][1].append(row)
         else:
