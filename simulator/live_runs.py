@@ -9,7 +9,7 @@ simulated several times with costs drawn from the measurements, and the mean cou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from math import ceil, nan
 from statistics import fmean, stdev
 from typing import Any, TypeAlias
@@ -374,42 +374,28 @@ def _submitted(job: Job, spec: JobSpec, submission: Submission, cost: Costs) -> 
     )
 
 
-class SimulationMeans(msgspec.Struct, frozen=True):
-    """Means over several simulations of a run.
-
-    Parameters
-    ----------
-    metrics : their means.
-    spread_pct : standard deviation of the mean turnaround between them, per cent of the mean.
-    """
-
-    metrics: Metrics
-    spread_pct: float
-
-    @classmethod
-    def of(cls, runs: Sequence[Metrics]) -> SimulationMeans:
-        """Means of at least one run."""
-        names = Metrics.__struct_fields__
-        columns = ([getattr(run, name) for run in runs] for name in names)
-        means = Metrics(*(_mean(column) for column in columns))
-        turnarounds = [run.mean_turnaround_s for run in runs]
-        spread_s = stdev(turnarounds) if len(runs) > 1 else 0.0
-        mean_s = means.mean_turnaround_s
-        return cls(means, 100 * spread_s / mean_s if mean_s else nan)
-
-
 def simulate(
     run: RecordedRun, scenario: Scenario, jobs: list[SimJob], cost: Costs, runs: int
-) -> SimulationMeans:
+) -> tuple[Metrics, float]:
     """Run jobs several times on the machine of a recorded run, all of it up.
 
     Parameters
     ----------
     cost : measured times, drawn again each time.
+
+    Returns
+    -------
+    metrics : their means over the simulations.
+    spread_pct : standard deviation of the mean turnaround between them, per cent of the mean.
     """
     rngs = [np.random.default_rng(seed) for seed in range(runs)]
     engines = (engine_of(run, scenario, jobs, costs=cost, rng=rng) for rng in rngs)
-    return SimulationMeans.of([engine.run().metrics() for engine in engines])
+    results = [engine.run().metrics() for engine in engines]
+    columns = ([getattr(its, name) for its in results] for name in Metrics.__struct_fields__)
+    means = Metrics(*(_mean(column) for column in columns))
+    spread_s = stdev(its.mean_turnaround_s for its in results) if runs > 1 else 0.0
+    mean_s = means.mean_turnaround_s
+    return means, 100 * spread_s / mean_s if mean_s else nan
 
 
 def engine_of(run: RecordedRun, scenario: Scenario, jobs: list[SimJob], **options: Any) -> Engine:

@@ -107,26 +107,12 @@ class Difference(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    batch, place : number of the batch, and of the order in it, from 0.
-    events : the events of the batch.
-    recorded, replayed : the order of the journal and that of the replay; None if there is none.
+    batch : its number.
+    lines : its events, the recorded order and the replayed order, with their reasons.
     """
 
     batch: int
-    place: int
-    events: list[Event]
-    recorded: Order | None
-    replayed: Order | None
-
-    @property
-    def lines(self) -> list[str]:
-        """Events, recorded order and replayed order, with their reasons."""
-        happened = [f"event  {one_line(event)}" for event in self.events]
-        return [
-            *happened,
-            f"then   {one_line(self.recorded)}",
-            f"now    {one_line(self.replayed)}",
-        ]
+    lines: list[str]
 
 
 class Comparison(msgspec.Struct, frozen=True):
@@ -161,33 +147,27 @@ def compare(batches: Iterable[Batch]) -> Comparison:
             release = msgspec.json.decode(batch.settings).get("release")
             same_release = release == reshape.__version__
         now = [encode_order(order) for order in orders]
-        if now != batch.orders and (
-            difference := _difference(batch, orders, now, numbers=same_release)
-        ):
-            return Comparison(events, decisions + difference.place, resizes, difference)
+        place = _first_difference(batch.orders, now, numbers=same_release)
+        if place is not None:
+            recorded = [_order.decode(order) for order in batch.orders[place : place + 1]]
+            lines = [f"event  {one_line(event)}" for event in batch.events]
+            lines.append(f"then   {one_line(*recorded)}")
+            lines.append(f"now    {one_line(*orders[place : place + 1])}")
+            difference = Difference(batch.number, lines)
+            return Comparison(events, decisions + place, resizes, difference)
         decisions += len(now)
         resizes += sum(isinstance(order, Expand | Contract) for order in orders)
     return Comparison(events, decisions, resizes)
 
 
-def _difference(
-    batch: Batch, orders: list[Order], now: list[bytes], *, numbers: bool
-) -> Difference | None:
-    """Find the first order that is another decision; None if there is none."""
-    pairs = enumerate(zip(batch.orders, now, strict=False))
-    shorter = min(len(batch.orders), len(now))
-    index = next(
-        (i for i, (a, b) in pairs if a != b and not same_decision(a, b, numbers=numbers)), shorter
-    )
-    if index == len(batch.orders) == len(now):
+def _first_difference(then: list[bytes], now: list[bytes], *, numbers: bool) -> int | None:
+    """Place of the first order that is another decision; None if there is none."""
+    if then == now:
         return None
-    return Difference(
-        batch.number,
-        index,
-        batch.events,
-        _order.decode(batch.orders[index]) if index < len(batch.orders) else None,
-        orders[index] if index < len(orders) else None,
-    )
+    for place, (old, new) in enumerate(zip(then, now, strict=False)):
+        if old != new and not same_decision(old, new, numbers=numbers):
+            return place
+    return None if len(then) == len(now) else min(len(then), len(now))
 
 
 def same_decision(recorded: bytes, replayed: bytes, *, numbers: bool) -> bool:
@@ -217,7 +197,7 @@ def _close(then: dict[str, Any], now: dict[str, Any]) -> bool:
     )
 
 
-def one_line(what: Event | Order | None) -> str:
+def one_line(what: Event | Order | None = None) -> str:
     """Format an event or order as one line, its reason last."""
     if what is None:
         return "nothing"

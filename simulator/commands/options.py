@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from reshape.cli.options import WholeRange
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ConfigError
 from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
-from simulator.results import jobs_csv
-from simulator.results.schedule import Schedule
 
-#: The journal in the directory of a service, and the metrics beside the results of a simulation.
-JOURNAL, METRICS = "journal.db", "metrics.json"
-#: The file of a sweep starts with this.
-_OF_SWEEP = b'{"run":'
 F = TypeVar("F", bound=Callable[..., Any])
 
 processors_option = click.option(
@@ -82,50 +74,3 @@ def scenario_by_options(
         option = (options or {}).get(error.field or "")
         text = str(error) if option is None else f"{option}: {error.message}"
         raise click.UsageError(text) from None
-
-
-def metrics_file(path: Path) -> dict[str, Any]:
-    """Contents of metrics.json; empty if there is none."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def is_sweep(source: Path) -> bool:
-    """Whether a file has the results of a sweep, a line of JSON each."""
-    if not source.is_file():
-        return False
-    with source.open("rb") as file:
-        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
-
-
-class StoredRun(NamedTuple):
-    """Schedule, processors of the machine if known, names of workload and policy, and metrics."""
-
-    schedule: Schedule
-    processors: int | None
-    about: tuple[str, ...]
-    metrics: Mapping[str, Any]
-
-
-def simulated_results(directory: Path) -> StoredRun:
-    """Read what reshape simulate --out has written.
-
-    Raises
-    ------
-    ReshapeError : a file cannot be read.
-    """
-    schedule, workload = jobs_csv.read(directory / jobs_csv.NAME)
-    metrics = metrics_file(directory / METRICS)
-    size = metrics.get("processors")
-    if size is not None and not (type(size) is int and 0 < size < 2**31):
-        raise ReshapeError(
-            f"{directory / METRICS}: processors must be a whole number >= 1, got {size!r}"
-        )
-    if size is not None and metrics.get("redirected"):  # a redirection group has further ones
-        size = max(size, schedule.processors)
-    return StoredRun(schedule, size, (workload, str(metrics.get("policy", ""))), metrics)

@@ -13,7 +13,6 @@ import msgspec
 from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
-from reshape.errors import ReshapeError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.journal.journal_reader import Batch, reading
 from scheduler.journal.replay import Comparison, compare
@@ -139,11 +138,10 @@ def replay(
             )
     with reading(journal) as records:
         batches, damage = records.readable_batches()
-        if damage and not batches:
-            raise ReshapeError(damage)
         submissions = {job: its for job, _, its in records.jobs()} if predict else {}
     comparison = compare(_shown(batches))
-    result = _facts(comparison, damage)
+    result = msgspec.to_builtins(comparison)
+    result |= {"identical": comparison.difference is None, "damage": damage}
     if simulates:
         run = live_runs.RecordedRun.of(batches)
         base = run.core.scenario if policy is None else policy
@@ -179,26 +177,13 @@ def _other(journal: Path) -> live_runs.RecordedRun:
         return live_runs.RecordedRun.of(records.batches())
 
 
-def _facts(comparison: Comparison, damage: str) -> dict[str, Any]:
-    """Result of a replay as plain data."""
-    first = comparison.difference
-    return {
-        "events": comparison.events,
-        "decisions": comparison.decisions,
-        "resizes": comparison.resizes,
-        "identical": first is None,
-        "difference": None if first is None else {"batch": first.batch, "lines": first.lines},
-        "damage": damage,
-    }
-
-
-def _outcomes(live: Metrics, simulated: dict[str, live_runs.SimulationMeans]) -> dict[str, Any]:
+def _outcomes(live: Metrics, simulated: dict[str, tuple[Metrics, float]]) -> dict[str, Any]:
     """Metrics of the live run and means of the simulated ones, as plain data."""
-    means = {"live": live} | {name: its.metrics for name, its in simulated.items()}
-    facts: dict[str, Any] = {name: _named(metrics) for name, metrics in means.items()}
-    facts["spread_pct"] = {name: its.spread_pct for name, its in simulated.items()}
+    facts: dict[str, Any] = {"live": _named(live)}
+    facts |= {name: _named(means) for name, (means, _) in simulated.items()}
+    facts["spread_pct"] = {name: spread_pct for name, (_, spread_pct) in simulated.items()}
     if "predicted" in simulated:
-        facts["error_pct"] = live_runs.error_pct(live, simulated["predicted"].metrics)
+        facts["error_pct"] = live_runs.error_pct(live, simulated["predicted"][0])
     return facts
 
 
