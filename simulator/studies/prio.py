@@ -46,10 +46,8 @@ SIZES = ("small", "medium", "large")
 USERS = ("gold", "platinum")
 COMPLETION, EXECUTION, WAIT = "mean_completion_s", "mean_execution_s", "mean_wait_s"
 UTILIZATION = "utilization_pct"
-RESIZED = ("fcfs-pr", "pba-pr", "max-b-pr")
 #: Percentage of resizable jobs -> its case.
-SHARES = {25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
-WITH_STATIC = {0: "static", **SHARES}
+SHARES = {0: "static", 25: "pba-pr 25 %", 50: "pba-pr 50 %", 75: "pba-pr 75 %", 100: "pba-pr"}
 PRIORITY, STATIC_PRIORITY = "pba-pr with priority", "static with priority"
 #: Rows of table 5 -> the case of each.
 TABLE_5 = {
@@ -187,7 +185,7 @@ def claims(results: StudyResults) -> list[Claim]:
         "beyond_two_thirds": beyond_two_thirds,
         "of_classes": lambda metric: mean_interval(improvements(PRIORITY, metric, STATIC_PRIORITY)),
         "gold_behind_platinum": lambda case: mean_difference(
-            *(results.values(case, f"{COMPLETION} {user}") for user in PAPER.by_class)
+            *(results.values(case, f"{COMPLETION} {user}") for user in USERS)
         ),
     }
     groups = [group for group in PAPER.claims if all(case in results for case in group["needs"])]
@@ -229,7 +227,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         "scenarios": {name: _numbers(results, name) for name in _cases(results, PAPER.names)},
         "resizable": {
             str(share): {number: _numbers(results, name)[number] for number in of_shares}
-            for share, name in WITH_STATIC.items()
+            for share, name in SHARES.items()
             if name in _cases(results, [name])
         },
         "priorities": {
@@ -271,7 +269,7 @@ def _tables(results: StudyResults) -> list[str]:
     spread = ("AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE")
     users = (COMPLETION, *(f"{COMPLETION} {user}" for user in USERS))
     names = _cases(results, PAPER.names)
-    shares = [share for share, name in WITH_STATIC.items() if name in results]
+    shares = [share for share, name in SHARES.items() if name in results]
     classes = [label for label, name in TABLE_5.items() if name in results]
     head = ("UTILISATION %", "COMPLETION s", "IMPROV. %", "EXECUTION s", "IMPROV. %")
     first = []
@@ -283,7 +281,7 @@ def _tables(results: StudyResults) -> list[str]:
     by_share = [
         [
             f"{share} %" if share else "Static",
-            *_spreads(results, WITH_STATIC[share], WAIT, PAPER.table_4[share]),
+            *_spreads(results, SHARES[share], WAIT, PAPER.table_4[share]),
         ]
         for share in shares
     ]
@@ -345,7 +343,6 @@ def _beside(ours: Interval, theirs: float | None) -> str:
 #: One colour per scenario, light to dark in the order of the paper's tables.
 COLOURS = {"Static": "#b9bdc2", "FCFS-PR": "#5f9ea0", "Max-B-PR": "#c98a4b", "PBA-PR": "#4a6fa5"}
 COLOURS |= {f"{name} with priority": COLOURS[name] for name in ("Static", "PBA-PR")}
-HELD = "share of processor time held by jobs"
 
 
 def pictures(results: StudyResults) -> dict[str, bytes]:
@@ -353,124 +350,49 @@ def pictures(results: StudyResults) -> dict[str, bytes]:
 
     Some of the paper's figures show seconds while its text gives per cent. Ours show both.
     """
-    drawn = {"02": _speedup()}
-    figures: dict[str, tuple[str, list[Panel]]] = {}
-    if all(name in results for name in PAPER.names):
-        figures |= _of_scenarios(results)
-    if all(name in results for name in WITH_STATIC.values()):
-        figures |= _of_shares(results)
-    if PRIORITY in results and STATIC_PRIORITY in results:
-        figures |= _of_classes(results)
-    for number, (title, panels) in figures.items():
-        drawn[number] = chart(f"Figure {int(number)}: {title}", 4.2, [panels])
-    return {f"figure-{number}.png": encode(figure, "png") for number, figure in drawn.items()}
+    drawn = {"figure-02": _speedup()}
+    for number, figure in enumerate(PAPER.figures, 3):
+        if all(case in results for case in figure["needs"]):
+            panels = [_panel(results, **panel) for panel in figure["panels"]]
+            drawn[f"figure-{number:02}"] = chart(figure["title"], 4.2, [panels])
+    return {f"{name}.png": encode(figure, "png") for name, figure in drawn.items()}
 
 
 def _panel(
     results: StudyResults,
-    labels: Sequence[str],
-    points: Mapping[str, Sequence[tuple[str, str]]],
-    paper: Mapping[str, Sequence[float | None]] | None = None,
+    series: Mapping[str, Mapping[str, Any]],
+    labels: Sequence[str] = (),
     base: str = "",
     **style: Any,
 ) -> Panel:
-    """Bars of points, a case and a metric each: seconds, or improvements over a base."""
+    """Bars of a figure as the paper's file describes it: seconds, or improvements over a base."""
     words: dict[str, Any] = {"title": "seconds", "unit": "s"}
     if base:
         words = {"title": f"improvement over {base} on the same mixes", "unit": "%"}
-    series = {
-        name: [_improvement(results, *at, base) if base else results.interval(*at) for at in own]
-        for name, own in points.items()
+    colours: Mapping[str, Any] = COLOURS
+    if "ours" in series:
+        labels = [PAPER.names[case] for case in series["ours"]["cases"]]
+        colours = {"ours": [COLOURS[label] for label in labels]}
+    values = {
+        name: [
+            _improvement(results, case, metric, base) if base else results.interval(case, metric)
+            for case, metric in product(own["cases"], own["metrics"])
+        ]
+        for name, own in series.items()
     }
-    style = words | {"colours": COLOURS, "legend": True} | style
-    return partial(bars, labels=labels, series=series, paper=paper, **style)
+    theirs = {name: _printed(**own) for name, own in series.items() if "paper" in own}
+    style = words | {"colours": colours, "legend": True} | style
+    return partial(bars, labels=labels, series=values, paper=theirs, **style)
 
 
-def _of_scenarios(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
-    """Figures 3 to 8."""
-    names, figures = PAPER.names, dict[str, tuple[str, list[Panel]]]()
-    waits = {name: PAPER.table_2[name][0] for name in names}
-    gains = {name: 100 * (1 - wait / waits["static"]) for name, wait in waits.items()}
-    table = PAPER.table_1
-    columns = [{name: table[name][i] for name in names} for i in range(5)]
-    of_all = [
-        ("03", "mean completion", COMPLETION, columns[1], columns[2]),
-        ("04", "mean execution", EXECUTION, columns[3], columns[4]),
-        ("05", "mean queue wait", WAIT, waits, gains),
-    ]
-    for number, title, metric, seconds, improved in of_all:
-        panels = []
-        for cases, values, base in ((tuple(names), seconds, ""), (RESIZED, improved, "static")):
-            labels = [names[case] for case in cases]
-            points = {"ours": [(case, metric) for case in cases]}
-            colours = {"ours": [COLOURS[label] for label in labels]}
-            theirs = {"ours": [values[case] for case in cases]}
-            panels.append(_panel(results, labels, points, theirs, base, colours=colours))
-        figures[number] = (title, panels)
-    used = _panel(
-        results, [*names.values()], {"ours": [(name, UTILIZATION) for name in names]},
-        {"ours": [table[name][0] for name in names]}, title=HELD, unit="%", limits=(70, 100),
-        colours={"ours": [COLOURS[label] for label in names.values()]},
-    )  # fmt: skip
-    figures["06"] = ("utilisation of the system", [used])
-    for number, title, metric, by_size in (
-        ("07", "queue wait by size of job", WAIT, PAPER.wait_by_size),
-        ("08", "execution by size of job", EXECUTION, PAPER.execution_by_size),
-    ):
-        points = {names[n]: [(n, f"{metric} {size}") for size in SIZES] for n in names}
-        resized = {label: own for label, own in points.items() if label != "Static"}
-        theirs = {names[n]: values for n, values in by_size.items()}
-        gained = _panel(results, SIZES, resized, theirs, "static")
-        figures[number] = (title, [_panel(results, SIZES, points), gained])
-    return figures
-
-
-def _of_shares(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
-    """Figures 9 to 11."""
-    labels, cases = [f"{share} %" for share in SHARES], SHARES.values()
-    gains = {"PBA-PR": [(case, COMPLETION) for case in cases]}
-    theirs = {"PBA-PR": [PAPER.completion_by_share[share] for share in SHARES]}
-    used = {"PBA-PR": [(case, UTILIZATION) for case in WITH_STATIC.values()]}
-    sizes = {size: [(case, f"{COMPLETION} {size}") for case in cases] for size in SIZES}
-    small = {"small": [None, None, None, PAPER.small_at_100]}
-    utilization = _panel(
-        results, ["static", *labels], used, {"PBA-PR": [*PAPER.utilization_by_share.values()]},
-        title=HELD, unit="%", limits=(70, 100),
-    )  # fmt: skip
-    return {
-        "09": (
-            "completion by share of resizable jobs, PBA-PR",
-            [_panel(results, labels, gains, theirs, "static")],
-        ),
-        "10": ("utilisation by share of resizable jobs, PBA-PR", [utilization]),
-        "11": (
-            "completion by share of resizable jobs and size, PBA-PR",
-            [_panel(results, labels, sizes, small, "static")],
-        ),
-    }
-
-
-def _of_classes(results: StudyResults) -> dict[str, tuple[str, list[Panel]]]:
-    """Figures 12 to 14."""
-    base, case = (f"{name} with priority" for name in ("Static", "PBA-PR"))
-    table = {base: PAPER.table_5[STATIC_PRIORITY][1:], case: PAPER.table_5[PRIORITY][1:]}
-    figures = {}
-    for number, title, labels, metrics, seconds, gains in (
-        ("12", "completion by class of user", USERS, [f"{COMPLETION} {user}" for user in USERS],
-         table, [PAPER.by_class[user] for user in USERS]),
-        ("13", "queue wait of gold jobs by size", SIZES, [f"{WAIT} {s} gold" for s in SIZES],
-         {}, PAPER.gold_wait),
-        ("14", "execution of gold jobs by size", SIZES, [f"{EXECUTION} {s} gold" for s in SIZES],
-         {}, PAPER.gold_execution),
-    ):  # fmt: skip
-        points = {
-            base: [(STATIC_PRIORITY, metric) for metric in metrics],
-            case: [(PRIORITY, metric) for metric in metrics],
-        }
-        both = _panel(results, labels, points, seconds)
-        gained = _panel(results, labels, {case: points[case]}, {case: gains}, STATIC_PRIORITY)
-        figures[number] = (title, [both, gained])
-    return figures
+def _printed(cases: Sequence[str], paper: Any, **_: Any) -> Sequence[float | None]:
+    """Values of the paper for the bars of a series; see its file."""
+    if not isinstance(paper, Mapping):
+        return paper  # type: ignore[no-any-return]
+    column = {case: row[paper["column"]] for case, row in getattr(PAPER, paper["table"]).items()}
+    if "over" not in paper:
+        return [column[case] for case in cases]
+    return [100 * (1 - column[case] / column[paper["over"]]) for case in cases]
 
 
 def _speedup() -> Figure:
