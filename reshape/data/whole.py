@@ -157,7 +157,7 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
         raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
     if comm.rank == 0:
         try:
-            with durable_file(Path(path)) as file:
+            with durable_file(_place(path)) as file:
                 (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
         except (ValueError, TypeError, MemoryError, ReshapeError) as error:
             why = str(error)
@@ -169,6 +169,19 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
             number, slab = sent
             arrays[number].send(slab)
     _raise_if(comm, what, why)
+
+
+def _place(path: str | os.PathLike[str]) -> Path:
+    """File that is written: a link stays, and its target is replaced.
+
+    Raises
+    ------
+    ReshapeError : there is something else than a file, such as a device.
+    """
+    place = Path(path).resolve()
+    if place.exists() and not place.is_file():
+        raise ReshapeError("it is a folder, a device or a pipe, and no file")
+    return place
 
 
 class Savable:
@@ -213,6 +226,12 @@ class Savable:
             then, and an existing file is as it was. Also if this process has no part of the array
             yet, or no longer.
         """
+        for each in more:
+            if not isinstance(each, Savable):
+                raise ReshapeError(
+                    f"cannot save {each!r:.200} to {os.fspath(path)}: it is neither a registered"
+                    " array nor particles"
+                )
         save([each.as_saved() for each in (self, *more)], path)
 
 
@@ -281,6 +300,8 @@ def stored_length(comm: MPI.Intracomm, name: str, path: str | os.PathLike[str]) 
     if comm.rank == 0:
         try:
             with _stored(name, path) as data:
+                if not data.shape:
+                    raise ReshapeError("it is a single value, and no array")
                 length = len(data)
         except _UNREADABLE as error:
             why = str(error)

@@ -215,6 +215,27 @@ def test_a_file_without_the_array_is_one_error_on_every_rank(mpi_tmp_path: Path,
 
 
 @on_4_ranks
+def test_a_link_is_kept_and_what_is_no_file_is_not_replaced(mpi_tmp_path: Path) -> None:
+    pipe, link, target = (mpi_tmp_path / name for name in ("pipe", "link.npy", "target.npy"))
+    with reshape.application() as app:
+        a = app.rows("a", (7,))
+        a.local[...] = 1.0
+        if app.comm.rank == 0:
+            os.mkfifo(pipe)
+            link.symlink_to(target)
+        app.comm.Barrier()
+        a.save(link)
+        with pytest.raises(ReshapeError, match=f"^cannot save a to {pipe}: it is a folder, a dev"):
+            a.save(pipe)
+        with pytest.raises(ReshapeError, match=r"^cannot save a to : it is a folder, a dev"):
+            a.save("")
+        if app.comm.rank == 0:
+            assert link.is_symlink()
+            assert pipe.is_fifo()
+            np.testing.assert_array_equal(np.load(target), np.ones(7))
+
+
+@on_4_ranks
 def test_sparse_matrices_and_items_are_gathered() -> None:
     with reshape.application() as app:
         rows, columns = np.indices((9, 6))
