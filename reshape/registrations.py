@@ -6,7 +6,7 @@ running job, arrays have no data until the move of its first resize.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
@@ -236,13 +236,13 @@ class Registrations:
         self._register_ragged(matrix, declaration.shape[0])
         return matrix
 
-    def items(self, name: str, items: Sequence[Any] = ()) -> Items:
+    def items(self, name: str, items: Iterable[Any] = ()) -> Items:
         """Register a list of work items, which each resize distributes evenly over the processes.
 
         Parameters
         ----------
-        items : all items, picklable values, equal in every process. At a fresh start each process
-            takes its even share.
+        items : all items, picklable values, equal in every process and in the same order. At a
+            fresh start each process takes its even share.
 
         Returns
         -------
@@ -253,12 +253,18 @@ class Registrations:
         ------
         ReshapeError : as in `block_cyclic`.
         """
+        try:
+            listed = list(items) if self._is_fresh_start else []
+        except TypeError:
+            raise ReshapeError(
+                f"items {name!r}: expected a list of work items, got {items!r:.200}"
+            ) from None
         declaration = declare(name, "items", (0,), (), np.uint8, "C")
         share = Items(declaration, self._here())
         self._register_ragged(share, 0)
         if self._is_fresh_start:
-            cuts, rank = Cuts.even((len(items),), self.comm.size).offsets, self.comm.rank
-            share.begin(items[cuts[rank] : cuts[rank + 1]])
+            cuts, rank = Cuts.even((len(listed),), self.comm.size).offsets, self.comm.rank
+            share.begin(listed[cuts[rank] : cuts[rank + 1]])
         return share
 
     def particles(
@@ -400,7 +406,13 @@ class Registrations:
         if self._saved is not None:
             segment = self._saved.segment_of(job.memory, declaration, layout)
         else:
-            segment = segments.create(job.memory, declaration, layout)
+            try:
+                segment = segments.create(job.memory, declaration, layout)
+            except (MemoryError, ValueError) as error:
+                raise ReshapeError(
+                    f"array {array.name!r}: rank {job.comm.rank} has no memory for its part of the"
+                    f" shape {array.shape}: {error}"
+                ) from None
         array.place(layout, segment)
 
     def _restart(self, folder: Path) -> None:

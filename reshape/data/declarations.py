@@ -239,21 +239,26 @@ def declare(
     ReshapeError : the name cannot be part of a file name, the element type is refused, the order
         is unknown, or there is no layout of this shape and block.
     """
-    if not _NAME.fullmatch(name):
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ReshapeError(
             f"array name {name!r}: use 1 to 64 letters, digits, '_' and '-', as it names a file"
         )
     if order not in ("C", "F"):
         raise ReshapeError(f"array {name!r}: order must be 'C' or 'F', got {order!r}")
-    if kind in ("block_cyclic", "blocks") and not shape:
-        raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
     try:
         axes, along = tuple(map(index, shape)), tuple(map(index, detail))
     except TypeError:
         given = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
+        given += f" and axis={detail[0]!r}" if kind == "rows" and detail[0] != 0 else ""
         raise ReshapeError(
             f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
         ) from None
+    if kind in ("block_cyclic", "blocks") and not axes:
+        raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
+    if kind == "replicated" and not axes:
+        raise ReshapeError(
+            f"array {name!r} is a single value: keep it in app.state, or give it an axis, as [3.5]"
+        )
     cut, grid, extents, by = division
     text = element_text(name, dtype)
     checked = Declaration(name, kind, axes, along, text, order, by, cut, grid, extents)

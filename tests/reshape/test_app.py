@@ -286,7 +286,27 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         "block_cyclic 'a' (shape=(3,), block=(1,)",
     ),
     (lambda a: a.block_cyclic("a", (), ()), "array 'a' has no axes"),
-    (lambda a: a.replicated("a", 3.0), "array 'a': shape must have at least one axis"),
+    (lambda a: a.blocks("a", np.array([], int)), "array 'a' has no axes to distribute"),
+    (
+        lambda a: a.replicated("a", 3.0),
+        "array 'a' is a single value: keep it in app.state, or give",
+    ),
+    (lambda a: a.rows(3, (3,)), "array name 3: use 1 to 64 letters"),
+    (lambda a: a.rows("a", (3, 3), axis=1.5), "array 'a': shape=(3, 3) and axis=1.5 must be whole"),
+    (
+        lambda a: a.rows("a", (10**15,)),
+        "array 'a': rank 0 has no memory for its part of the shape (1",
+    ),
+    (
+        lambda a: a.rows("a", (2**62, 4)),
+        "array 'a': rank 0 has no memory for its part of the shape (4",
+    ),
+    (lambda a: a.items("t", 5), "items 't': expected a list of work items, got 5"),
+    (
+        lambda a: a.rows("a", (3,)).save("a.h5", a.items("t")),
+        "cannot save <Items items 't' (shape=(0,), dtype=|u1, order='C')> to a.h5: it is neither a",
+    ),
+    (lambda a: a.rows("a", (3,)).save(""), "cannot save a to : "),
     (
         lambda a: (a.iterations(3), a.rows("a", (3,))),
         "array 'a' is registered after app.iterations()",
