@@ -6,10 +6,12 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from math import inf, isnan
 from operator import index
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from zlib import crc32
 
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
@@ -463,7 +465,8 @@ class Application(Registrations):
 
         Raises
         ------
-        ReshapeError : the program calls this within such a loop, or `total` is negative.
+        ReshapeError : the program calls this within such a loop, or `total` is negative; or the
+            ranks have registered other data, or have another total in the first loop.
         """
         job = self._here()
         if self._iterates:
@@ -475,7 +478,7 @@ class Application(Registrations):
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
         loop, self._loops = self._loops, self._loops + 1
         if loop == 0:
-            self._begin_iterations(job)
+            self._begin_iterations(job, total)
         if loop < job.loop or (self._address is not None and loop < self._address.loop):
             return iter(())  # the job has passed this loop
         is_next = loop > job.loop and self._address is None
@@ -491,8 +494,9 @@ class Application(Registrations):
                 self._link.close()
         return self._steps(job, loop, is_next)
 
-    def _begin_iterations(self, job: JobContext) -> None:
+    def _begin_iterations(self, job: JobContext, total: int | None) -> None:
         """Collective over job.comm. End the registrations; let a group that joins wait for it."""
+        _check_ranks(job, total)
         source = os.environ.get("RESHAPE_RESTART_FROM")
         if source and self._checkpointing is None:
             raise ReshapeError(
@@ -545,3 +549,25 @@ class Application(Registrations):
                     self.report(**facts)
             if job.goes_on:
                 self._resize_point(job)
+
+
+def _check_ranks(job: JobContext, total: int | None) -> None:
+    """Collective over job.comm. Refuse other registrations, or another loop, on some ranks.
+
+    Raises
+    ------
+    ReshapeError : on every rank; the first difference is named.
+    """
+    known = job.comm.allgather((crc32(repr(job.signature).encode()), total))
+    rank = next((rank for rank, each in enumerate(known) if each != known[0]), 0)
+    if not rank:
+        return
+    pairs = zip_longest(*map(job.comm.bcast, [job.signature] * 2, (0, rank)))
+    ours, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
+    texts = ours or "nothing more", theirs or "nothing more"
+    if ours == theirs:
+        texts = f"a loop of {known[0][1]} iterations", f"one of {known[rank][1]}"
+    raise ReshapeError(
+        f"rank 0 has {texts[0]}, rank {rank} {texts[1]}: all ranks make the same registrations in"
+        " the same order, and the same loops"
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -343,6 +344,24 @@ def test_wrong_use_raises_an_error_of_one_sentence(
     alone: None, use: Callable[[Application], object], error: str
 ) -> None:
     check_wrong_use(use, error)
+
+
+@on_4_ranks
+@pytest.mark.parametrize("case", ["shape", "more", "total"])
+def test_ranks_that_differ_are_one_error_on_every_rank(case: str) -> None:
+    texts = {
+        "shape": "rank 0 has rows 'a' (shape=(3,), axis=(0,), dtype=<f8, order='C'), rank 2 rows "
+        "'a' (shape=(4,),",
+        "more": "rank 0 has nothing more, rank 2 rows 'b' (shape=(3,),",
+        "total": "rank 0 has a loop of 5 iterations, rank 2 one of 6: all ranks make the same",
+    }
+    with reshape.application() as app:
+        other = app.comm.rank == 2
+        app.rows("a", (4 if case == "shape" and other else 3,))
+        if case == "more" and other:
+            app.rows("b", (3,))
+        with pytest.raises(ReshapeError, match=f"^{re.escape(texts[case])}"):
+            app.iterations(6 if case == "total" and other else 5)
 
 
 def test_an_array_cannot_be_used_after_the_block(tmp_path: Path) -> None:
