@@ -10,14 +10,8 @@ from click.testing import CliRunner
 from command_line import invoke
 from desk import served_desk
 
-<<<<<<< HEAD:tests/scheduler/client/commands/test_job_commands.py
-from scheduler import Client
-=======
 from reshape.__main__ import main
-from scheduler.client.api.asking import list_jobs
-
-LINES = "".join(f"-n 1 --name {name} true\n" for name in ("a", "b", "a", "c", "a", "b"))
->>>>>>> 77571dd6 (tests: an explanation comes before the forecast, and without one):tests/scheduler/client/commands/test_change_commands.py
+from scheduler import Client
 
 
 @pytest.fixture
