@@ -28,8 +28,8 @@ from scheduler.text.formats import counted
 KEPT = 32  # iteration times of a size, costs, visits: a long job must not grow the scheduler
 #: Iterations on a size after which an expansion to it is judged; the first has cold caches.
 JUDGED = 3
-#: Resize points for which the first sweet spot of a job is kept if it is forgotten.
-FIRST_RETRY = 8
+#: Iterations, and s, for which the first sweet spot of a job is kept at least if it is forgotten.
+FIRST_RETRY, FIRST_RETRY_S = 8, 30.0
 #: Longest pause after a resize that failed, s.
 MOST_PAUSE_S = 3600.0
 
@@ -130,7 +130,7 @@ class History:
     next_point_at : expected time of the next resize point, seconds: the last one, or the resize
         after it, plus the iteration time expected on the present size.
     sweet_spot : size beyond which an expansion brought nothing, once found (PRIO 3.2).
-    forget_at : `points` at which the sweet spot is forgotten; 0: never.
+    forgotten_at : time (s) from which on the sweet spot is forgotten; inf: never.
     spots : sweet spots found up to now that are forgotten.
     failures : size -> `points` when a resize to it last failed.
     failed_expansions, failed_contractions : those since the last one that was committed.
@@ -149,7 +149,7 @@ class History:
         self.settled = 0
         self.next_point_at = -inf
         self.sweet_spot: int | None = None
-        self.forget_at = 0
+        self.forgotten_at = inf
         self.spots = 0
         self.failures: dict[int, int] = {}
         self.failed_expansions = Failures()
@@ -201,7 +201,7 @@ class History:
         self._look_ahead(at)
         self.settled += 1
         self.points += 1
-        if self.points == self.forget_at:
+        if at >= self.forgotten_at:
             self._forget_sweet_spot()
 
     def record_same(self, iteration_s: float, at: float) -> bool:
@@ -215,7 +215,7 @@ class History:
         timing = self._timings.get(size)
         if timing is None or self.settled < JUDGED or not timing.later:
             return False
-        if self.points + 1 == self.forget_at:
+        if at >= self.forgotten_at:
             return False
         if self._typical_s[size] != iteration_s or not timing.keeps_median(iteration_s):
             return False
@@ -225,20 +225,22 @@ class History:
         self.points += 1
         return True
 
-    def found_sweet_spot(self, size: int, *, retry: bool) -> None:
-        """Record the sweet spot; with `retry`, for some resize points, twice as many each time.
+    def found_sweet_spot(self, size: int, now: float, *, retry: bool) -> None:
+        """Record the sweet spot at a time (s); with `retry`, for a while, twice as long each time.
 
         So a measurement that something disturbed does not hold for the rest of the run, and the
-        number of trials grows only with the logarithm of the number of resize points.
+        number of trials grows only with the logarithm of the time. A trial starts processes, so
+        that the while is long beside that where iterations are short.
         """
-        self.sweet_spot, self.forget_at = size, 0
+        self.sweet_spot, self.forgotten_at = size, inf
         if retry:
-            self.forget_at = self.points + FIRST_RETRY * 2**self.spots
+            kept_s = max(FIRST_RETRY_S, FIRST_RETRY * self._typical_s.get(self.visits[-1], 0.0))
+            self.forgotten_at = now + kept_s * 2**self.spots
             self.spots += 1
 
     def _forget_sweet_spot(self) -> None:
         """Forget the sweet spot, and the times on larger sizes, which are to be measured anew."""
-        spot, self.sweet_spot, self.forget_at = self.sweet_spot, None, 0
+        spot, self.sweet_spot, self.forgotten_at = self.sweet_spot, None, inf
         if spot is not None:
             for size in [size for size in self._timings if size > spot and size != self.visits[-1]]:
                 del self._timings[size], self._typical_s[size]

@@ -184,7 +184,7 @@ class Resizes:
             else:
                 order = self._contract(job, decision)
         if not isinstance(decision, Grow) and decision.sweet_spot is not None:
-            job.history.found_sweet_spot(decision.sweet_spot, retry=decision.retry)
+            job.history.found_sweet_spot(decision.sweet_spot, state.now, retry=decision.retry)
             state.allocation_changed()
         return order
 

@@ -124,13 +124,13 @@ _HISTORY: dict[type, tuple[str, ...]] = {
     Failures: ("count", "at", "why", "given_up"),
     History: (
         "visits", "start", "visited", "came_from", "points", "settled", "next_point_at",
-        "sweet_spot", "forget_at", "spots", "failures",
+        "sweet_spot", "forgotten_at", "spots", "failures",
         "failed_expansions", "failed_contractions", "data_bytes", "moves", "performance",
         "_timings", "_typical_s",
     ),
 }  # fmt: skip
 #: Those that a journal of this format may lack, as it was written before there were any.
-_ADDED = frozenset({"forget_at", "spots"})
+_ADDED = frozenset({"forgotten_at", "spots"})
 _PARTS = {"failed_expansions": Failures, "failed_contractions": Failures, "moves": Moves}
 
 

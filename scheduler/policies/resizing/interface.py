@@ -47,8 +47,8 @@ class Shrink(msgspec.Struct, frozen=True):
     groups : numbers of the groups that leave; None lets the processor selection choose, by default
         the newest ones that fit.
     sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
-    retry : whether the sweet spot is forgotten after 8 resize points, and each further one after
-        twice as many, so that the job may expand once more.
+    retry : whether the sweet spot is forgotten after 8 iterations, but at least 30 s, and each
+        further one after twice that time, so that the job may expand once more.
     off : names of nodes; only groups that have processors there leave. Empty: any groups.
     """
 
@@ -66,8 +66,8 @@ class Stay(msgspec.Struct, frozen=True):
     Parameters
     ----------
     sweet_spot : recorded as the sweet spot of the job (processors) unless it is None.
-    retry : whether the sweet spot is forgotten after 8 resize points, and each further one after
-        twice as many, so that the job may expand once more.
+    retry : whether the sweet spot is forgotten after 8 iterations, but at least 30 s, and each
+        further one after twice that time, so that the job may expand once more.
     lasting : whether the policy decides the same until the state of the scheduler changes, the job
         takes another time for an iteration, or three are measured on its size. It is not asked
         again before, which makes simulations faster.

@@ -37,7 +37,7 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     settle : iterations on a size before the next resize.
     min_benefit : least gain of an expansion as a share of the ideal one; an expansion that gained
         less is undone after three iterations. The size before it is the sweet spot of the job for
-        8 resize points, each further time for twice as many.
+        8 iterations, but at least 30 s, each further time for twice as long.
 
     Raises
     ------
@@ -45,7 +45,7 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     favour_short: float = 0.25
-    slack: float = 1.1
+    slack: float = 1.3
     earn_back: float = 2.0
     most_paused: float = 0.1
     settle: int = 1

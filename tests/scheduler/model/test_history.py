@@ -14,7 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reshape.wire.messages import ResizeTimes
-from scheduler.model.history import FIRST_RETRY, KEPT, History, Moves, slope_weights
+from scheduler.model.history import (
+    FIRST_RETRY,
+    FIRST_RETRY_S,
+    KEPT,
+    History,
+    Moves,
+    slope_weights,
+)
 
 
 def ran(*visits: tuple[int, list[float]]) -> History:
@@ -132,14 +139,27 @@ def test_a_sweet_spot_is_forgotten_with_the_times_on_other_larger_sizes(present:
     for size in (2, 8, 4, 2, 4)[: 4 if present == 2 else 5]:
         history.configured(size, 0.0)
         history.record(10.0, 0.0)
-    history.found_sweet_spot(2, retry=True)
-    for _ in range(FIRST_RETRY - 1):
-        history.record(10.0, 0.0)
+    history.found_sweet_spot(2, 0.0, retry=True)
+    for iteration in range(1, FIRST_RETRY):
+        history.record(10.0, 10.0 * iteration)
         assert history.sweet_spot == 2
-    history.record(10.0, 0.0)
+    history.record(10.0, 10.0 * FIRST_RETRY)
     assert history.sweet_spot is None
     assert [history.time_s(size) for size in (2, 8)] == [10.0, None]
     assert history.time_s(4) == (10.0 if present == 4 else None)
+
+
+def test_a_sweet_spot_is_kept_longer_than_short_iterations_and_then_twice_as_long() -> None:
+    history = ran((4, [0.1, 0.1]))
+    begin = 0.0
+    for kept_s in (FIRST_RETRY_S, 2 * FIRST_RETRY_S):
+        history.found_sweet_spot(4, begin, retry=True)
+        history.record(0.1, begin + kept_s - 0.1)
+        assert not history.record_same(0.1, begin + kept_s), "which would keep the sweet spot"
+        assert history.sweet_spot == 4
+        begin += kept_s
+        history.record(0.1, begin)
+        assert history.sweet_spot is None
 
 
 noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from math import inf
 from typing import Any
 
 import msgspec
@@ -129,7 +130,7 @@ def job() -> Job:
     history.failed(8, 11.0, "no port")
     history.failed(2, 12.0, "the group died")
     history.failed_expansions.given_up = history.failed_contractions.given_up = True
-    history.found_sweet_spot(4, retry=True)
+    history.found_sweet_spot(4, 12.0, retry=True)
     history.data_bytes = 800
     history.moves.add(ResizeTimes(join_s=0.5, move_s=2.0), 800)
     return job
@@ -159,9 +160,9 @@ def test_a_damaged_history_is_refused(job: Job, damaged: object) -> None:
     record["history"] = whole | damaged if isinstance(damaged, dict) else damaged
     with pytest.raises(msgspec.DecodeError, match="mapping"):
         decode_job(msgspec.msgpack.encode(record, enc_hook=str))
-    del whole["forget_at"], whole["spots"]  # as before there were any
+    del whole["forgotten_at"], whole["spots"]  # as before there were any
     record["history"] = whole
-    assert decode_job(msgspec.msgpack.encode(record, enc_hook=str)).history.forget_at == 0
+    assert decode_job(msgspec.msgpack.encode(record, enc_hook=str)).history.forgotten_at == inf
     del whole["points"]
     record["history"] = whole
     with pytest.raises(msgspec.DecodeError, match="a History has no points"):
