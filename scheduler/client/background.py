@@ -14,9 +14,9 @@ import psutil
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.connection import is_access_file
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import ANSWER_S, Client
 from scheduler.node.directory import ServiceDirectory
-from scheduler.protocol.client import connect
+from scheduler.protocol.client import connect, expect
 from scheduler.protocol.messages import Done, Failure, Info, ServerInfo, Stop
 
 START_S = 60.0  # an idle machine needs less than 1 s, and a loaded one 20 s
@@ -119,48 +119,36 @@ def stop(directory: Path, *, kill: bool) -> None:
     ServiceUnavailable : there is no service.
     ReshapeError : the service refuses, or a process does not end in time.
     """
-    if is_access_file(directory):
-        _stop_remote(directory, kill)
-        return
-    with Client(directory) as asking:
-        info = asking.info()
+    is_local, running = not is_access_file(directory), ""
     until = time.monotonic() + STOP_S
     with connect(directory) as client:
-        client.send(Stop(kill=kill), timeout=STOP_S)
-        # The answer may be lost as the service ends; its end is an answer too.
-        while (running := _still_running(ServiceDirectory(directory), info)) is not None:
-            if time.monotonic() > until:
-                raise ReshapeError(
-                    f"the service of {directory} was asked to stop, but {running} still runs"
-                )
-            if isinstance(answer := client.receive(0.02), Failure):
-                raise ReshapeError(answer.message)
-
-
-def _stop_remote(access: Path, kill: bool) -> None:
-    """Stop a service on TCP, which answers when its jobs and agents have ended."""
-    until = time.monotonic() + STOP_S
-    with connect(access) as client:
+        info = expect(Info, client.request(ServerInfo(), ANSWER_S))
         client.send(Stop(kill=kill), timeout=STOP_S)
         while time.monotonic() < until:
-            answer = client.receive(0.5)
+            answer = client.receive(0.02 if is_local else 0.5)
             if isinstance(answer, Failure):
                 raise ReshapeError(answer.message)
-            if isinstance(answer, Done):
+            if is_local:  # the answer may be lost as the service ends; its end is an answer too
+                running = _still_running(ServiceDirectory(directory), info)
+                if not running:
+                    return
+            elif isinstance(answer, Done):  # its jobs and agents have ended
                 return
-            client.send(ServerInfo())  # raises if the connection is gone
-    raise ReshapeError(f"the service of {access} was asked to stop, but still runs")
+            else:
+                client.send(ServerInfo())  # raises if the connection is gone
+    raise ReshapeError(f"the service of {directory} was asked to stop, but{running} still runs")
 
 
-def _still_running(service: ServiceDirectory, info: Info) -> str | None:
+def _still_running(service: ServiceDirectory, info: Info) -> str:
+    """Name a process of the service that still runs; "" if all have ended."""
     with contextlib.suppress(psutil.NoSuchProcess):
         if psutil.Process(info.pid).status() != psutil.STATUS_ZOMBIE:
-            return f"its process {info.pid}"
+            return f" its process {info.pid}"
     for node, _, _ in info.nodes:
         with service.agent_lock(node) as free:
             if not free:
-                return f"its agent of node {node}"
-    return None
+                return f" its agent of node {node}"
+    return ""
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
