@@ -37,7 +37,7 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
-from scheduler.protocol.client import A, connect, expect
+from scheduler.protocol.client import connect, expect
 from scheduler.protocol.messages import Submission
 
 
@@ -283,40 +283,21 @@ def send(record: SubmissionRecord, timeout_s: float) -> SubmissionRecord:
     """
     assert record.submission is not None
     try:
-        submit = m.Submit(submission=record.submission)
-        answer = ask_site(record.service, submit, m.Submitted, timeout_s)
-    except OutcomeUnknownError as error:
-        raise OutcomeUnknownError(
-            f"site {record.site} did not answer ({error}): whether it accepted the job is not"
-            f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
-        ) from None
-    accepted = msgspec.structs.replace(record, submission=None, job=answer.job)
-    with contextlib.suppress(ReshapeError):  # the record before leads to the same job
-        write_record(accepted)
-    return accepted
-
-
-def ask_site(service: str, message: m.Message, kind: type[A], timeout_s: float) -> A:
-    """Send one message to a site, and tell apart what its failure means.
-
-    Parameters
-    ----------
-    kind : type of its answer.
-
-    Raises
-    ------
-    OutcomeUnknownError : the message may have been sent, and no answer of the type came.
-    NotReachedError : the message was not sent.
-    ReshapeError : the site has refused.
-    """
-    try:
-        client = connect(service)
+        client = connect(record.service)
     except ReshapeError as error:
         raise NotReachedError(str(error)) from None
     with client:
         try:
-            return expect(kind, client.request(message, timeout_s))
+            submit = m.Submit(submission=record.submission)
+            answer = expect(m.Submitted, client.request(submit, timeout_s))
         except AccessRefused as error:
             raise NotReachedError(str(error)) from None
         except (ServiceUnavailable, ProtocolError) as error:
-            raise OutcomeUnknownError(str(error)) from None
+            raise OutcomeUnknownError(
+                f"site {record.site} did not answer ({error}): whether it accepted the job is not"
+                f" known; 'reshape submit --sites FILE --retry {record.key}' finds out"
+            ) from None
+    accepted = msgspec.structs.replace(record, submission=None, job=answer.job)
+    with contextlib.suppress(ReshapeError):  # the record before leads to the same job
+        write_record(accepted)
+    return accepted
