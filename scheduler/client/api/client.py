@@ -395,14 +395,26 @@ def number_of(client: Client, name: JobName) -> int:
 
     Raises
     ------
-    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step;
-        or the name stands for several tasks.
+    ReshapeError : that of `tasks_of`, or the name stands for several tasks.
     """
-    number = one_job(name.job, "" if name.is_one else str(name.tasks))
+    named = tasks_of(client, name)
+    return one_job(named.job, named.tasks)
+
+
+def tasks_of(client: Client, name: JobName) -> m.JobTasks:
+    """Find the number of a job, task or step, or that of an array of which tasks are named.
+
+    Raises
+    ------
+    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step.
+    """
+    number = name.job
     if number == LAST:
         number = client.info().last
         if number == 0:
             raise ReshapeError("there is no last job: no job was submitted yet")
+    if not name.is_one:
+        return m.JobTasks(number, str(name.tasks))
     if name.tasks is not None:
         array = array_of(client, number)
         index = name.tasks.smallest
@@ -411,12 +423,12 @@ def number_of(client: Client, name: JobName) -> int:
             raise ReshapeError(f"array {number} has no task {index}: it has {array}")
         number += 1 + position
     if name.step is None:
-        return number
+        return m.JobTasks(number)
     steps = dict(list_jobs(client, number).jobs[0].steps)
     if name.step not in steps:
         known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
         raise ReshapeError(f"job {number} has no step {name.step}: {known}")
-    return steps[name.step]
+    return m.JobTasks(steps[name.step])
 
 
 def array_of(client: Client, number: int) -> TaskArray:
@@ -442,18 +454,6 @@ def one_job(number: int, tasks: str) -> int:
     if tasks:
         raise ReshapeError(f"{number}_[{tasks}] are several tasks: name one of them, or the array")
     return number
-
-
-def tasks_of(client: Client, name: JobName) -> m.JobTasks:
-    """Find the number of a job, task or step, or that of an array of which tasks are named.
-
-    Raises
-    ------
-    ReshapeError : as of `number_of`.
-    """
-    if name.is_one:
-        return m.JobTasks(number_of(client, name))
-    return m.JobTasks(number_of(client, JobName(name.job)), str(name.tasks))
 
 
 def change_jobs(

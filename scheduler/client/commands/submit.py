@@ -44,16 +44,18 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
 from scheduler.text.plain import plain
 
-
-@click.command(context_settings={"allow_interspersed_args": False})
-@service_option
-@submission_options
-@click.option(
+wait_option = click.option(
     "--wait",
     "waits",
     is_flag=True,
     help="Wait for the end of the job, and exit with its exit code.",
 )
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@service_option
+@submission_options
+@wait_option
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
 )
@@ -172,12 +174,7 @@ def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
 @service_option
 @job_options
 @click.option("--wrap", metavar="COMMAND", help="Run this command of the shell, without a script.")
-@click.option(
-    "--wait",
-    "waits",
-    is_flag=True,
-    help="Wait for the end of the job, and exit with its exit code.",
-)
+@wait_option
 @json_option
 @click.argument("words", nargs=-1, metavar="SCRIPT [ARGS]...", type=click.UNPROCESSED)
 @example(
