@@ -75,21 +75,33 @@ def nearest(name: str, known: Iterable[str]) -> str:
 _RELATIONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}
 
 
-def check_ranges(values: object, **rules: str) -> None:
-    """Check that fields hold numbers in their ranges.
+def out_of_range(values: object, **rules: str) -> tuple[str, str] | None:
+    """Return the first field that holds a number outside its range, and what is wrong with it.
 
     Parameters
     ----------
     rules : range of each field, such as ``">= 0 and < 1"`` or ``"> 0 and finite"``.
 
+    Returns
+    -------
+    None : every number is in its range; fields may be None.
+    """
+    for name, rule in rules.items():
+        value = getattr(values, name)
+        for part in rule.split(" and ") if value is not None else ():
+            relation, _, bound = part.partition(" ")
+            inside = _RELATIONS[relation](value, float(bound)) if bound else isfinite(value)
+            if not inside:
+                return name, f"must be {rule}, got {value}"
+    return None
+
+
+def check_ranges(values: object, **rules: str) -> None:
+    """Check that fields hold numbers in their ranges; see `out_of_range`.
+
     Raises
     ------
     ValueError : one does not; the message names the field, the range and the number.
     """
-    for name, rule in rules.items():
-        value = getattr(values, name)
-        for part in rule.split(" and "):
-            relation, _, bound = part.partition(" ")
-            inside = _RELATIONS[relation](value, float(bound)) if bound else isfinite(value)
-            if not inside:
-                raise ValueError(f"{name} must be {rule}, got {value}")
+    if fault := out_of_range(values, **rules):
+        raise ValueError(" ".join(fault))

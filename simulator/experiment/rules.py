@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, out_of_range
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.settings import COUNT, QuoteRules, Settings
 
@@ -163,18 +163,6 @@ REFUSALS = (
 NOT_YET = [row for row in REFUSALS if " yet" in row.reason]
 
 
-_FINITE = (">= 0 and finite", lambda value: 0 <= value < inf)
-_POSITIVE = ("> 0 and finite", lambda value: 0 < value < inf)
-#: Field -> its range in words, and whether a value is in it.
-RANGES: dict[str, tuple[str, Callable[[float], bool]]] = {
-    "tau_s": _FINITE,
-    **dict.fromkeys(_WINDOW, _FINITE),
-    "load": _POSITIVE,
-    "seed": (">= 0", lambda value: value >= 0),
-    "processors": (">= 1", lambda value: value >= 1),
-}
-
-
 def check(settings: Settings) -> None:
     """Check that everything that was set has an effect and goes with the rest.
 
@@ -187,10 +175,10 @@ def check(settings: Settings) -> None:
     if not isinstance(settings.dispatch, Mapping):
         raise ConfigError(f"must be a mapping, got {settings.dispatch!r}", field="dispatch")
     _resolve(settings)
-    for name, (words, is_within) in RANGES.items():
-        value = getattr(settings, name)
-        if value is not None and not is_within(value):
-            raise ConfigError(f"must be {words}, got {value}", field=name)
+    times = dict.fromkeys(("tau_s", *_WINDOW), ">= 0 and finite")
+    ranges = {"load": "> 0 and finite", "seed": ">= 0", "processors": ">= 1"}
+    if fault := out_of_range(settings, **times, **ranges):
+        raise ConfigError(fault[1], field=fault[0])
     for field, where, reason in REFUSALS:
         if is_set(settings, field.partition(".")[0]) and where(settings):
             raise ConfigError(reason, field=field)

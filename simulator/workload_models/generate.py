@@ -37,14 +37,14 @@ following are our choices, and parameters:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from math import inf, log2
+from math import log2
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 import numpy as np
 
 from reshape.collection import no_collection
-from reshape.errors import ConfigError, check_ranges, nearest
+from reshape.errors import ConfigError, check_ranges, nearest, out_of_range
 from reshape.speedup import parse
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
@@ -394,10 +394,8 @@ def make(wanted: TraceRequest) -> Trace:
     ConfigError : see `model_of`; a load or a queue that is not above 0, or not finite.
     ReshapeError : no rate of arrival gives the wanted queue.
     """
-    for name in ("load", "queue"):
-        value = getattr(wanted, name)
-        if value is not None and not 0 < value < inf:
-            raise ConfigError(f"must be > 0 and finite, got {value}", field=name)
+    if fault := out_of_range(wanted, load="> 0 and finite", queue="> 0 and finite"):
+        raise ConfigError(fault[1], field=fault[0])
     model = model_of(wanted.model, wanted.parameters)
     capacity = model.processors
     jobs_rng, needs_rng, arrivals_rng, estimates_rng = np.random.default_rng(wanted.seed).spawn(4)

@@ -20,14 +20,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf, isfinite
+from math import inf
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import numpy as np
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, out_of_range
 from reshape.speedup import Model, Speedup, named, parse, written
 from reshape.times import seconds_of
 from reshape.topology import Topology
@@ -141,11 +141,8 @@ def read(file: Path, seed: int | None = None) -> Workload:
     contents = tree.convert(WorkloadContents)
     if bool(contents.jobs) == ("prio" in tree.values):
         tree.fail((), "must have either jobs or prio (a generator), and only one of them")
-    for name in ("start_s", "end_s", "seed"):
-        if not 0 <= getattr(contents, name) < np.inf:
-            tree.fail((name,), f"must be >= 0, got {getattr(contents, name)}")
-    if contents.processors is not None and contents.processors < 1:
-        tree.fail(("processors",), f"must be >= 1, got {contents.processors}")
+    time = ">= 0 and finite"
+    _check(tree, (), contents, start_s=time, end_s=time, seed=">= 0", processors=">= 1")
     cost = _struct(tree, ("cost",), ResizeCost)
     if contents.jobs:
         if "seed" in tree.values:
@@ -255,33 +252,10 @@ def _with_dependency(
     return msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, conditions=changed))
 
 
-def _check_numbers(tree: Located, above: FieldPath, line: JobLine) -> None:
-    """Check that the numbers of a job are within their bounds."""
-    for name in ("at", "walltime", "iteration_s", "data_mib", "priority", "begin_s"):
-        value = getattr(line, name)
-        if isinstance(value, int | float) and not isfinite(value):
-            tree.fail((*above, name), f"must be a finite number, got {value}")
-        if isinstance(value, int | float) and value > LARGEST:
-            tree.fail((*above, name), f"must be <= {LARGEST:g}, got {value:g}")
-    for name in ("at", "iteration_s", "data_mib", "begin_s"):
-        value = getattr(line, name)
-        if value is not None and value < 0:
-            tree.fail((*above, name), f"must be >= 0, got {value}")
-    for name, least in (
-        *(("processors", 1), ("max_processors", line.processors), ("min_processors", 1)),
-        ("iterations", 1),
-    ):
-        value = getattr(line, name)
-        if value is not None and value < least:
-            tree.fail((*above, name), f"must be >= {least}, got {value}")
-    if line.min_processors is not None and line.min_processors > line.processors:
-        tree.fail(
-            (*above, "min_processors"),
-            f"must be <= {line.processors}, the processors of the job, got {line.min_processors}",
-        )
-    for resource, amount in line.demand.items():
-        if amount < 0:
-            tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
+def _check(tree: Located, above: FieldPath, values: object, **rules: str) -> None:
+    """Check the ranges of fields below a path; see `out_of_range`."""
+    if fault := out_of_range(values, **rules):
+        tree.fail((*above, fault[0]), fault[1])
 
 
 def _job(tree: Located, number: int, line: JobLine) -> SimJob:
@@ -294,7 +268,7 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         except ValueError as error:
             tree.fail((*above, field), str(error))
 
-    walltime_s = float(read_as("walltime", seconds_of, line.walltime))
+    line = msgspec.structs.replace(line, walltime=read_as("walltime", seconds_of, line.walltime))
     topology: Topology | None = None
     if line.topology is not None:
         topology = read_as("topology", Topology.parse, line.topology)
@@ -309,12 +283,20 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
     elif line.kill_on_invalid_dep:
         tree.fail((*above, "kill_on_invalid_dep"), "has no effect without dependency: leave it out")
     conditions = Conditions("", line.begin_s, dependency, line.kill_on_invalid_dep)
-    _check_numbers(tree, above, line)
-    if not walltime_s > 0:
-        tree.fail((*above, "walltime"), f"must be > 0, got {line.walltime!r}")
+    most, size = f"<= {LARGEST:g}", line.processors
+    times = dict.fromkeys(("at", "iteration_s", "data_mib", "begin_s"), f">= 0 and {most}")
+    _check(tree, above, line, walltime=f"> 0 and {most}", priority=f"finite and {most}", **times)
+    _check(tree, above, line, processors=">= 1", iterations=">= 1", min_processors=">= 1")
+    _check(tree, above, line, max_processors=f">= {size}")
+    if line.min_processors is not None and line.min_processors > size:
+        own = f"{size}, the processors of the job, got {line.min_processors}"
+        tree.fail((*above, "min_processors"), f"must be <= {own}")
+    for resource, amount in line.demand.items():
+        if amount < 0:
+            tree.fail((*above, "demand", resource), f"must be >= 0, got {amount}")
     try:
         spec = JobSpec(
-            walltime_s=walltime_s,
+            walltime_s=float(line.walltime),
             topology=topology,
             shared=line.demand,
             conditions=None if conditions == Conditions() else conditions,

@@ -90,7 +90,7 @@ def test_a_restored_core_decides_the_same_at_each_instant(file: Path) -> None:
         ('dependency: "afterok:9"', "names job 9, and this is job 2"),
         ('dependency: "afterok:1_0"', "there is no task 1_0: job 1 is no array"),
         ('dependency: "ok:1"', "'ok:1' is no dependency"),
-        ("begin_s: .inf", "must be a finite number"),
+        ("begin_s: .inf", "begin_s: must be >= 0 and <= 1e"),
         ("kill_on_invalid_dep: true", "has no effect without dependency"),
     ],
 )
