@@ -6,16 +6,17 @@ import csv
 import gzip
 import io
 import os
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import durable_file
 
 
 def replace_all(files: Mapping[Path, bytes]) -> None:
-    """Write files under temporary names and rename them when the last one is on the disk.
+    """Write files under temporary names, and rename them when the last one is on the disk.
 
     A link stays and its target is replaced; anything but a file, such as ``/dev/null``, is refused.
 
@@ -27,32 +28,20 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
     ------
     ReshapeError : a file cannot be written.
     """
-    written: dict[Path, str] = {}
     path = Path()
     try:
-        for path, data in files.items():
-            check_place(path)
-            target = path.resolve()
-            descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=target.parent)
-            written[target] = name
-            with os.fdopen(descriptor, "wb") as file:
-                packed = path.suffix == ".gz"
-                file.write(gzip.compress(data, 6, mtime=0) if packed else data)
+        with ExitStack() as written:  # all files get their names at its end
+            for path, data in files.items():
+                check_place(path)
+                file = written.enter_context(durable_file(path.resolve()))
+                file.write(gzip.compress(data, 6, mtime=0) if path.suffix == ".gz" else data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.chmod(name, 0o666 & ~_umask())
-        for target in [*written]:
-            path = target
-            os.replace(written[target], target)
-            del written[target]
     except OSError as error:
         why = error.strerror or error
         raise ReshapeError(
             f"{path} cannot be written: {why}; what was there before stays"
         ) from None
-    finally:
-        for name in written.values():
-            os.unlink(name)
 
 
 def as_csv(names: Iterable[str], rows: Iterable[Iterable[Any]]) -> bytes:
@@ -98,9 +87,3 @@ def is_file(path: Path) -> bool:
         return path.is_file()
     except (OSError, ValueError):  # too long, or with a null character
         return False
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
