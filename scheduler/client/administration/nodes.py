@@ -18,7 +18,7 @@ from scheduler.client.options import (
     json_option,
     parsable_option,
 )
-from scheduler.policies.pools.options import KEYS, check_pool_name, parse_pool_options
+from scheduler.policies.pools.options import KEYS
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time, listed
 
@@ -170,11 +170,6 @@ def add_pool(service: Client, name: str, arguments: tuple[str, ...], **values: s
     -- are passed on to sbatch.
     """
     texts = {key: value for key, value in values.items() if value is not None}
-    try:
-        parse_pool_options(texts)
-        check_pool_name(name)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
     message = m.ChangeMachine(change=m.AddPool(name, texts, arguments))
     answer = service.ask(message, m.PoolAdded, DRY_RUN_S)
     click.echo(f"pool {answer.name} is added" + (f": {answer.said}" if answer.said else ""))
