@@ -69,11 +69,6 @@ def read_waits(text: str) -> Floats:
     return known
 
 
-def drawn_wait(waits: Floats, rng: np.random.Generator) -> float:
-    """Draw one of the waits, seconds; a single one draws nothing from the generator."""
-    return float(waits[rng.integers(len(waits)) if len(waits) > 1 else 0])
-
-
 Ending = Literal["cancelled", "released", "expired"]
 
 
@@ -174,7 +169,8 @@ class PooledSite:
             )
             for allocation in steps.submitted:
                 self.pool.queued(allocation.number, str(allocation.number))
-                self._starts[allocation.number] = now + drawn_wait(self._waits, self._rng)
+                drawn = self._rng.integers(len(self._waits)) if len(self._waits) > 1 else 0
+                self._starts[allocation.number] = now + float(self._waits[drawn])
             for allocation in steps.cancelled:
                 orders += self._end(allocation.number, now, "cancelled")
             for allocation in steps.released:

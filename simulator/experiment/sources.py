@@ -31,7 +31,7 @@ from simulator.traces.normalise import (
     machine_size,
     normalise,
 )
-from simulator.traces.swf import Trace
+from simulator.traces.swf import SHARED, Trace
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.advance_reservations import in_list, in_trace
 from simulator.workload_models.workload import Workload, of_trace
@@ -92,7 +92,7 @@ def source_of(settings: Settings, loaded: Trace | Workload, machine: Platform) -
     ReshapeError : no job can run by the rules, or a rule refuses one; a job does not go with the
         machine.
     """
-    amounts = loaded.shared_capacities() if isinstance(loaded, Trace) else {}
+    amounts = loaded.capacities(SHARED) if isinstance(loaded, Trace) else {}
     sharing = settings.sharing_on(machine, amounts)
     if sharing is not None:
         machine = replace(
@@ -215,7 +215,7 @@ def _columns(
     jobs, report = cleaned(settings, trace, machine.processors, rules)
     requested, jobs = jobs.processors, _whole_nodes(jobs, machine, settings.chosen.selection)
     if sharing is None and not machine.shared_per_node:
-        machine = replace(machine, shared_per_node=trace.shared_capacities())
+        machine = replace(machine, shared_per_node=trace.capacities(SHARED))
     amounts, counted = trace.capacities(), settings.counted
     return Source(jobs, machine, requested, sharing, amounts, counted, not counted, report=report)
 

@@ -82,7 +82,6 @@ class Centre:
         single: bool = False,
         kill_at_walltime: bool = False,
     ) -> None:
-        self.description = description
         self.name = description.name
         self.processors = description.processors
         self.cpu_factor = description.cpu_factor
@@ -262,7 +261,7 @@ class Centres:
         self.centres = [
             Centre(
                 description,
-                self._present,
+                lambda: self.now,
                 scale_estimates=scale_estimates,
                 single=single,
                 kill_at_walltime=kill_at_walltime,
@@ -331,9 +330,6 @@ class Centres:
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
         self.centres[self.ran_at[job]].forget(job)
-
-    def _present(self) -> float:
-        return self.now
 
     def _by_centre(
         self, events: Sequence[Event], submitted: list[JobSubmitted]

@@ -189,7 +189,7 @@ def normalise(
         resources={n: np.minimum(each[lines], capacities[n]) for n, each in resources.items()},
         shared={
             name: amounts[lines]
-            for name, amounts in _demands(trace, SHARED, trace.shared_capacities()).items()
+            for name, amounts in _demands(trace, SHARED, trace.capacities(SHARED)).items()
         },
         labels=(_labels(trace, lines) if labels else {}) | _bounds(trace, lines, within),
         partition=partition[lines],

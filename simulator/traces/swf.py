@@ -223,15 +223,13 @@ class Trace(msgspec.Struct):
             (value for key, value in map(header_field, self.header) if key == name.lower()), None
         )
 
-    def capacities(self) -> dict[str, int]:
-        """How much of each further resource the machine has, by the header."""
-        return self._named(RESOURCE)
+    def capacities(self, kind: str = RESOURCE) -> dict[str, int]:
+        """How much of each further resource the machine has, by the header.
 
-    def shared_capacities(self) -> dict[str, int]:
-        """How much of each shared resource a node has, by the header."""
-        return self._named(SHARED)
-
-    def _named(self, kind: str) -> dict[str, int]:
+        Parameters
+        ----------
+        kind : of the columns; `SHARED`: how much of each shared resource a node has.
+        """
         for line in self.header:
             line_kind, amounts_of = _extension(line)
             if line_kind == kind and amounts_of:
