@@ -82,8 +82,6 @@ class StepTime(msgspec.Struct, frozen=True):
 
     def of(self, processes: int, rng: np.random.Generator | None = None) -> float:
         """Seconds for a number of processes: drawn, or the mean without a generator."""
-        if rng is None or not self.spread:
-            return self.fixed_s + self.each_s * processes
         fixed_s, each_s = self.parts(rng)
         return fixed_s + each_s * processes
 

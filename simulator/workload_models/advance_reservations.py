@@ -16,7 +16,7 @@ docs/reservations.md describes what a reservation does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 from math import isfinite
 from pathlib import Path
@@ -170,11 +170,9 @@ def in_trace(
     ----------
     per_node : processors of a node.
     """
-    names = _names(jobs.numbers.tolist(), planned)
-    if any(reservation.users for reservation in planned):
-        names |= _by_user(jobs.submitted.tolist(), jobs.specs(), planned, per_node, names)
-    of_each = np.array([names.get(index, "") for index in range(len(jobs))])
-    return msgspec.structs.replace(jobs, reservation=of_each)
+    numbers, times = jobs.numbers.tolist(), jobs.submitted.tolist()
+    names = _names(numbers, times, jobs.specs(), planned, per_node)
+    return msgspec.structs.replace(jobs, reservation=np.array(names))
 
 
 def in_list(
@@ -186,21 +184,23 @@ def in_list(
     ----------
     per_node : processors of a node.
     """
-    names = _names(range(1, len(jobs) + 1), planned)
-    specs = [job.spec for job in jobs]
-    names |= _by_user([job.at for job in jobs], specs, planned, per_node, names)
+    times, specs = [job.at for job in jobs], [job.spec for job in jobs]
+    names = _names(range(1, len(jobs) + 1), times, specs, planned, per_node)
     return [
-        msgspec.structs.replace(
-            job, spec=msgspec.structs.replace(job.spec, reservation=names.get(index, ""))
-        )
-        for index, job in enumerate(jobs)
+        msgspec.structs.replace(job, spec=msgspec.structs.replace(job.spec, reservation=name))
+        for job, name in zip(jobs, names, strict=True)
     ]
 
 
-def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dict[int, str]:
-    """Name of the reservation of each job that has one, by its index from 0."""
+def _names(
+    numbers: Sequence[int],
+    times: Sequence[float],
+    specs: Sequence[JobSpec],
+    planned: Sequence[PlannedReservation],
+    per_node: int,
+) -> list[str]:
+    """Reservation that lists each job, or the first that takes it by its user; "" for none."""
     owner = {job: reservation.name for reservation in planned for job in reservation.numbers}
-    names = {index: owner[number] for index, number in enumerate(numbers) if number in owner}
     missing = owner.keys() - set(numbers)
     if missing:
         job = min(missing)
@@ -208,26 +208,11 @@ def _names(numbers: Sequence[int], planned: Sequence[PlannedReservation]) -> dic
             f"reservation {owner[job]} lists job {job}, which is not simulated: leave it out",
             field="jobs",
         )
-    return names
-
-
-def _by_user(
-    times: Sequence[float],
-    specs: Sequence[JobSpec],
-    planned: Sequence[PlannedReservation],
-    per_node: int,
-    listed: Mapping[int, str],
-) -> dict[int, str]:
-    """First reservation that takes each job by its user, unless one lists it; by index from 0."""
-    names: dict[int, str] = {}
-    for index, (at, spec) in enumerate(zip(times, specs, strict=True)):
-        if index in listed:
-            continue
-        for reservation in planned:
-            if reservation.takes(at, spec, per_node):
-                names[index] = reservation.name
-                break
-    return names
+    return [
+        owner.get(number)
+        or next((own.name for own in planned if own.takes(at, spec, per_node)), "")
+        for number, at, spec in zip(numbers, times, specs, strict=True)
+    ]
 
 
 def granted(answers: Sequence[Reserve | Refuse]) -> tuple[Reserve, ...]:
