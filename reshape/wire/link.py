@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
@@ -61,6 +61,7 @@ class Link:
 
     def __init__(self, who: Identity) -> None:
         self.who = who
+        self._proof: dict[str, Any] = {"job": who.job, "token": who.token}
         self._hello_limit_s = who.patience_s or HELLO_LIMIT_S
         self._answer_limit_s = who.patience_s or ANSWER_LIMIT_S
         self._opened: Connection[ApplicationMessage] | None = None
@@ -84,12 +85,7 @@ class Link:
         ReshapeError : the service refuses the job.
         """
         message = Hello(
-            job=self.who.job,
-            group=self.who.group,
-            token=self.who.token,
-            size=size,
-            pid=os.getpid(),
-            topology=topology,
+            **self._proof, group=self.who.group, size=size, pid=os.getpid(), topology=topology
         )
         try:
             answer = self._client.request(message, self._hello_limit_s)
@@ -136,8 +132,7 @@ class Link:
         ------
         ReshapeError : the service does not answer, or refuses.
         """
-        message = JoinPort(job=self.who.job, token=self.who.token, serial=serial, port=port)
-        self._client.request(message, PORT_LIMIT_S)
+        self._client.request(JoinPort(**self._proof, serial=serial, port=port), PORT_LIMIT_S)
 
     def announce_group(self, group: int, port: str) -> None:
         """Announce the port on which another group is accepted, with which this one assembles.
@@ -148,7 +143,7 @@ class Link:
         ------
         ReshapeError : the service refuses.
         """
-        message = JoinPort(job=self.who.job, token=self.who.token, serial=0, port=port, group=group)
+        message = JoinPort(**self._proof, serial=0, port=port, group=group)
         while True:
             try:
                 self._client.request(message, READY_EVERY_S)
@@ -160,16 +155,8 @@ class Link:
 
     def report(self, outcome: ResizeOutcome) -> None:
         """Report the outcome of a resize."""
-        self._keep(
-            ResizeReport(
-                job=self.who.job,
-                token=self.who.token,
-                serial=outcome.serial,
-                ok=not outcome.why,
-                why=outcome.why,
-                times=outcome.times,
-            )
-        )
+        serial, why, times = outcome.serial, outcome.why, outcome.times
+        self._keep(ResizeReport(**self._proof, serial=serial, ok=not why, why=why, times=times))
 
     def facts(self, facts: dict[str, bool | int | float | str]) -> None:
         """Report facts of the job's result, in place of unconfirmed ones of the same names."""
@@ -183,13 +170,11 @@ class Link:
             message.facts = {n: fact for n, fact in message.facts.items() if n not in facts}
             if not message.facts:
                 self._unconfirmed.remove(message)
-        self._keep(Facts(job=self.who.job, token=self.who.token, facts=facts))
+        self._keep(Facts(**self._proof, facts=facts))
 
     def fault(self, why: str) -> None:
         """Report the error with which this process ends its group, once."""
-        message = ProgramFault(
-            job=self.who.job, group=self.who.group, token=self.who.token, why=why
-        )
+        message = ProgramFault(**self._proof, group=self.who.group, why=why)
         try:
             self._client.request(message, FAULT_LIMIT_S)
         except ReshapeError as error:
@@ -205,14 +190,8 @@ class Link:
         ------
         ProtocolError : the service is of another version.
         """
+        ready = GroupReady(**self._proof, group=self.who.group, size=size, pid=os.getpid())
         while True:
-            ready = GroupReady(
-                job=self.who.job,
-                group=self.who.group,
-                token=self.who.token,
-                size=size,
-                pid=os.getpid(),
-            )
             try:
                 self._client.send(ready, timeout=READY_EVERY_S)
             except ServiceUnavailable as error:  # at once if the file that names it is gone
