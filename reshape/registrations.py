@@ -33,12 +33,14 @@ from reshape.data.stencils import BlockArray, declare_blocks
 from reshape.data.streams import ItemStreams, RankStream, Streams, StreamStates, declare_streams
 from reshape.errors import ReshapeError
 from reshape.resizing.rank_order import restore_ranks
-from reshape.resizing.restart_point import SavedData
+from reshape.resizing.restart_point import RestartPoint, SavedState
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
 
 if TYPE_CHECKING:
     from mpi4py import MPI
+
+    from reshape.checkpoints.manifest import SavedCheckpoint
 
 _Array = TypeVar("_Array", bound=Array)
 _NOT_YET = (
@@ -55,7 +57,7 @@ class Registrations:
         self._is_fresh_start = True
         self._job: JobContext | None = None
         self._role: Role = "first"  # that of the group of this process
-        self._saved: SavedData | None = None  # what the program restarts from
+        self._saved: RestartPoint | SavedCheckpoint | None = None  # what the program restarts from
         self._registrations_are_closed = False  # whether the iterations have begun
 
     def _here(self) -> JobContext:
@@ -100,8 +102,8 @@ class Registrations:
         Returns
         -------
         Array whose `local` contains the blocks of this rank, zeros at first. The process grid is
-        (size,) for one axis, the most square one (`reshape.topology.nearly_square`) for two, and
-        that of `reshape.data.declarations.process_grid` for more.
+        that of `redistribution.balanced_grid` with ascending dimensions: (size,) for one axis, the
+        most square one for two.
 
         Raises
         ------
@@ -340,7 +342,7 @@ class Registrations:
             self._enter(declaration, "streams")
             if like is not None:
                 return ItemStreams(declaration)
-            return RankStream(declaration, self._here(), self._here().group)
+            return RankStream(declaration, self._here())
         return Streams(self._register(StreamStates(declaration, self._here())))
 
     # ------------------------------------------------------------ the steps of a registration
@@ -422,14 +424,14 @@ class Registrations:
         job.epoch = point.epoch
         self._continue_from(point)
 
-    def _continue_from(self, saved: SavedData) -> None:
+    def _continue_from(self, saved: RestartPoint | SavedCheckpoint) -> None:
         """Let the program continue from saved data. Precondition: nothing is registered.
 
         Raises
         ------
         ReshapeError : `app.state` cannot be restored.
         """
-        job, state = self._here(), saved.saved_state
+        job, state = self._here(), _state_in(saved)
         self._saved = saved
         self._is_fresh_start = False
         job.loop, job.iteration, job.before = state.loop, state.iteration, state.before
@@ -448,12 +450,16 @@ class Registrations:
         if saved is not None:
             saved.check(job.declarations, complete=True)
             job.state.clear()
-            job.state.update(saved.saved_state.load_state())  # over what the program has set
+            job.state.update(_state_in(saved).load_state())  # over what the program has set
         if self._role == "restart":
             restarted(job)
         elif saved is not None:
             for ragged in job.ragged.values():
                 ragged.roll_back()  # the packed items are not needed any more
+
+
+def _state_in(saved: RestartPoint | SavedCheckpoint) -> SavedState:
+    return saved if isinstance(saved, RestartPoint) else saved.manifest
 
 
 def _declaration(name: str, like: Array | Ragged | None) -> Declaration | None:

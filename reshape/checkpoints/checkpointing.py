@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reshape.checkpoints.directory import (
     RESTART_VARIABLE,
@@ -37,7 +36,7 @@ from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
 from reshape.resizing.agree import RolledBackError, agree
 from reshape.resizing.move import pack_all
-from reshape.resizing.restart_point import FORMAT
+from reshape.resizing.restart_point import state_of
 from reshape.times import parse_duration
 
 if TYPE_CHECKING:
@@ -110,7 +109,8 @@ class Checkpointing:
         if directory is not None and not os.fspath(directory):
             raise ReshapeError("app.checkpoint(dir=''): name a directory, or leave dir out")
         owner = owner_of(job, who)
-        path = _default_directory(owner, who) if directory is None else Path(directory).absolute()
+        name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
+        path = Path(name if directory is None else directory).absolute()
         return cls(iterations, seconds, index(keep), CheckpointDirectory(path, owner))
 
     def find_restart(self, job: JobContext) -> SavedCheckpoint | None:
@@ -188,12 +188,6 @@ def owner_of(job: JobContext, who: Identity | None) -> Owner:
     return Owner(key, f"process {os.getpid()} on {platform.node()}")
 
 
-def _default_directory(owner: Owner, who: Identity | None) -> Path:
-    """Directory below the working directory; that of a job differs from those of all others."""
-    name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
-    return Path.cwd() / name
-
-
 _ERRORS = (OSError, ReshapeError)
 
 
@@ -252,37 +246,20 @@ def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
     pieces, _ = pieces_of(job.comm.rank, declarations, job.comm.size, cuts)
     own, why = dict[str, list[int]](), ""
     try:
-        own = write_pieces(folder, job.comm.rank, pieces, _bytes_of_arrays(job))
+        # The local parts as bytes in their memory order, without copies.
+        data = {n: a.local.ravel(order="K").view(np.uint8) for n, a in job.arrays.items()}
+        own = write_pieces(folder, job.comm.rank, pieces, data)
     except _ERRORS as error:
         why = f"rank {job.comm.rank} cannot write {folder / data_file(job.comm.rank)}: {error}"
     agree(job.comm, why)
     gathered = job.comm.gather(own, root=0)
     if gathered is not None:
-        sums = {
-            d.name: [own_sums[d.name] for own_sums in gathered if d.name in own_sums]
-            for d in declarations
-        }
+        sums = {d.name: [sums.get(d.name, []) for sums in gathered] for d in declarations}
         try:
-            manifest = Manifest(
-                format=FORMAT,
-                written_at=time.time(),
-                loop=job.loop,
-                iteration=job.iteration,
-                before=job.before,
-                size=job.comm.size,
-                signature=job.signature,
-                arrays=declarations,
-                sums=sums,
-                cuts=cuts,
-                state=state,
-            )
+            saved = state_of(job, state)
+            manifest = Manifest(written_at=time.time(), arrays=declarations, sums=sums, **saved)
             with open_folder(folder) as directory:
                 manifest.write(directory)
         except _ERRORS as error:
             why = f"cannot write the manifest in {folder}: {error}"
     agree(job.comm, why)
-
-
-def _bytes_of_arrays(job: JobContext) -> dict[str, NDArray[np.uint8]]:
-    """Local parts of all arrays as bytes in their memory order, without copies."""
-    return {name: array.local.ravel(order="K").view(np.uint8) for name, array in job.arrays.items()}

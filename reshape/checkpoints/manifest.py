@@ -7,7 +7,7 @@
 
 Local parts follow one another in the order of registration. Each begins at a multiple of 4096 bytes
 and has the memory order of its array. Places and sizes follow from the declarations, the number of
-processes and the cuts. A replicated array is written once, by process 0.
+processes and the cuts. Of an array with copies, the holders of the first one write their parts.
 
 CRC-32 of all bytes would take longer than writing them to a fast disk. For their checksums the
 64-bit words of each page of 4 KiB are therefore added modulo 2**64, and the sums of the pages of a
@@ -25,9 +25,9 @@ import mmap
 import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import zip_longest
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
@@ -40,8 +40,8 @@ from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
 from reshape.data.ragged import Ragged, cuts_at
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder, write_file
-from reshape.resizing.restart_point import SavedFormat, SavedState
+from reshape.files.private_folder import open_file, open_folder, read_file, write_file
+from reshape.resizing.restart_point import SavedState
 
 if TYPE_CHECKING:
     from mpi4py import MPI
@@ -88,17 +88,9 @@ def _page_sums(data: NDArray[np.uint8]) -> NDArray[np.uint64]:
     return np.append(sums, page.view(_WORD).sum())
 
 
-_ALIGNMENT = 4096
-
-
 def data_file(process: int) -> str:
     """Name of the file with the local parts of a process."""
     return f"rank-{process}.data"
-
-
-def saved_layout(declaration: Declaration, size: int, cuts: AllCuts) -> Layout:
-    """Layout in which the array is stored: that of `size` processes, a replicated array once."""
-    return declaration.layout(1 if declaration.kind == "replicated" else size, cuts)
 
 
 class Piece(NamedTuple):
@@ -116,12 +108,12 @@ def pieces_of(
     """Local parts of a process by array, and the length of their file in bytes."""
     pieces, end = dict[str, Piece](), 0
     for declaration in arrays:
-        layout = saved_layout(declaration, size, cuts)
-        if process >= layout.nprocs:
+        layout = declaration.layout(size, cuts)
+        if layout.places[process][0]:  # it has another copy than the first one
             continue
         shape = layout.local_shape(process)
         count = math.prod(shape) * declaration.element_type.itemsize
-        offset = -(-end // _ALIGNMENT) * _ALIGNMENT if count else end
+        offset = -(-end // _PAGE_BYTES) * _PAGE_BYTES if count else end
         pieces[declaration.name] = Piece(declaration.name, shape, offset, count)
         end = offset + count
     return pieces, end
@@ -145,31 +137,30 @@ def write_pieces(
     OSError, ReshapeError : the file cannot be written.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    with open_folder(folder) as directory:
-        file = open_file(directory, data_file(process), flags)
-    try:
+    with (
+        open_folder(folder) as directory,
+        os.fdopen(open_file(directory, data_file(process), flags), "wb") as file,
+    ):
         sums = {name: _write_at(file, piece.offset, data[name]) for name, piece in pieces.items()}
-        os.fsync(file)
-    finally:
-        os.close(file)
+        file.flush()
+        os.fsync(file.fileno())
     return sums
 
 
-def _write_at(file: int, offset: int, data: NDArray[np.uint8]) -> list[int]:
+def _write_at(file: BinaryIO, offset: int, data: NDArray[np.uint8]) -> list[int]:
     """Write bytes to a place in a file; return the checksums of their chunks.
 
     Each batch is written when its checksum has just brought it into the cache, so that the checksum
     costs hardly more than the write alone.
     """
     sums = []
+    file.seek(offset)
     for begin, end in chunk_ranges(len(data)):
         checksum = end - begin
         for start in range(begin, end, BATCH_BYTES):
             batch = data[start : min(end, start + BATCH_BYTES)]
             checksum = extended(checksum, batch)
-            rest = batch.data
-            while rest:
-                rest = rest[os.pwrite(file, rest, offset + start + len(batch) - len(rest)) :]
+            file.write(batch.data)
         sums.append(checksum)
     return sums
 
@@ -181,7 +172,8 @@ class Manifest(SavedState, frozen=True, kw_only=True):
     ----------
     written_at : Unix seconds.
     arrays : declarations of all plain arrays, including the parts of ragged data.
-    sums : checksums of the chunks of each local part, by array, then by process.
+    sums : checksums of the chunks of each local part, by array, then by process; none for a
+        process that has written no part.
     """
 
     written_at: float
@@ -201,7 +193,7 @@ class Manifest(SavedState, frozen=True, kw_only=True):
         """
         body = msgspec.json.encode(self)
         text = b'{"crc32":%d,\n"manifest":%s}\n' % (zlib.crc32(body), body)
-        write_file(directory, MANIFEST_FILE, text, durable=True)  # after those of the data files
+        write_file(directory, MANIFEST_FILE, text)  # after those of the data files
 
     @staticmethod
     def read(folder: Path) -> Manifest:
@@ -214,15 +206,10 @@ class Manifest(SavedState, frozen=True, kw_only=True):
         """
         path = folder / MANIFEST_FILE
         try:
-            with (
-                open_folder(folder) as directory,
-                os.fdopen(open_file(directory, MANIFEST_FILE, os.O_RDONLY), "rb") as file,
-            ):
-                envelope = msgspec.json.decode(file.read(), type=_Envelope)
+            envelope = msgspec.json.decode(read_file(folder, MANIFEST_FILE), type=_Envelope)
             crc32 = zlib.crc32(envelope.manifest)
             if crc32 != envelope.crc32:
                 raise ReshapeError(f"its checksum is {crc32}, expected {envelope.crc32}")
-            msgspec.json.decode(envelope.manifest, type=SavedFormat).check_format()
             return msgspec.json.decode(envelope.manifest, type=Manifest)
         except FileNotFoundError:
             raise ReshapeError(f"there is no {path}") from None
@@ -288,7 +275,7 @@ def _open_verified(comm: MPI.Intracomm, folder: Path) -> tuple[SavedCheckpoint |
 
 
 class SavedCheckpoint:
-    """A checkpoint that a program restarts from; see `reshape.resizing.restart_point.SavedData`.
+    """A checkpoint that a program restarts from.
 
     Parameters
     ----------
@@ -300,11 +287,6 @@ class SavedCheckpoint:
         self.folder, self.manifest = folder, manifest
         self._arrays = {declaration.name: declaration for declaration in manifest.arrays}
         self._mappings: dict[int, mmap.mmap] = {}
-
-    @property
-    def saved_state(self) -> Manifest:
-        """The state of the job between two iterations."""
-        return self.manifest
 
     # ------------------------------------------------------------ verification
 
@@ -339,19 +321,10 @@ class SavedCheckpoint:
 
     def _check_chunk(self, process: int, piece: Piece, begin: int, end: int, expected: int) -> None:
         path = self.folder / data_file(process)
-        data = np.empty(end - begin, np.uint8)
-        with open_folder(self.folder) as directory:
-            file = open_file(directory, path.name, os.O_RDONLY)
-        try:
-            done = 0
-            while done < len(data):
-                count = os.preadv(file, [data.data[done:]], piece.offset + begin + done)
-                if count == 0:
-                    raise ReshapeError(f"{path} ends at byte {piece.offset + begin + done}")
-                done += count
-        finally:
-            os.close(file)
-        if chunk_sum(data) != expected:
+        with self._opened(process) as file:
+            file.seek(piece.offset + begin)
+            data = np.fromfile(file, np.uint8, end - begin)
+        if len(data) < end - begin or chunk_sum(data) != expected:
             first, last = piece.offset + begin, piece.offset + end
             raise ReshapeError(
                 f"{path} is damaged: the checksum of bytes {first} to {last} of array "
@@ -361,37 +334,18 @@ class SavedCheckpoint:
     # ------------------------------------------------------------ the data of a restart
 
     def check(self, given: Sequence[Declaration], complete: bool) -> None:
-        """Compare the registrations of the program, so far or all, with those of the checkpoint.
+        """Compare the registrations of the program with those of the checkpoint.
 
-        Raises
-        ------
-        ReshapeError : the first difference.
+        Parameters and errors are those of `SavedState.check`.
         """
-        saved = self.manifest.signature
-        for theirs, ours in zip_longest(saved if complete else saved[: len(given)], given):
-            if theirs == ours:
-                continue
-            if ours is None:
-                what = f"it holds {theirs}, which the program does not register"
-            elif theirs is None or theirs.name != ours.name:
-                held = ", ".join(declaration.name for declaration in saved) or "nothing"
-                what = f"the program registers {ours} as number {list(given).index(ours) + 1}, "
-                what += f"it holds {held} in this order"
-            else:
-                pairs = zip(Declaration._fields, theirs, ours, strict=True)
-                field, old, new = next(each for each in pairs if each[1] != each[2])
-                what = f"its array {ours.name!r} has {field} {old!r}, the program registers {new!r}"
-            raise ReshapeError(
-                f"cannot restart from {self.folder}: {what}; restart the program that wrote it, "
-                "or start from the beginning"
-            )
+        self.manifest.check(given, complete, f" from {self.folder}")
 
     def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
         """Cuts of a ragged array on `size` processes, as a resize would choose them."""
         name = ragged.counts.name
         declaration = self._arrays[name]
-        layout = saved_layout(declaration, self.manifest.size, self.manifest.cuts)
-        parts = [self._part(declaration, process) for process in range(layout.nprocs)]
+        layout = declaration.layout(self.manifest.size, self.manifest.cuts)
+        parts = [self._part(declaration, layout, process) for process in range(layout.nprocs)]
         counts = np.concatenate(parts)
         return cuts_at(ragged.next_rows(counts, size).offsets, counts)
 
@@ -404,24 +358,23 @@ class SavedCheckpoint:
         MemoryError : there is no memory for it.
         """
         segment = segments.create(memory, declaration, layout)
-        source = saved_layout(declaration, self.manifest.size, self.manifest.cuts)
-        plan = Plan(source, layout)
-        plan.gather(memory.rank, lambda process: self._part(declaration, process), segment.array)
+        saved = declaration.layout(self.manifest.size, self.manifest.cuts)
+        plan = Plan(saved, layout)
+        plan.gather(memory.rank, lambda p: self._part(declaration, saved, p), segment.array)
         return segment
 
-    def _part(self, declaration: Declaration, process: int) -> NDArray[Any]:
-        """Map the local part that a process has saved."""
+    def _part(self, declaration: Declaration, layout: Layout, process: int) -> NDArray[Any]:
+        """Map the local part of a process, which the holder of it in the first copy has saved."""
+        process = layout.holders[0][layout.places[process][1]]
         pieces, _ = self.manifest.pieces(process)
         piece = pieces[declaration.name]
         if piece.size == 0:
             return np.zeros(piece.shape, declaration.element_type, declaration.order)
         if process not in self._mappings:
-            with open_folder(self.folder) as directory:
-                file = open_file(directory, data_file(process), os.O_RDONLY)
-            try:
-                self._mappings[process] = mmap.mmap(file, 0, mmap.MAP_SHARED, mmap.PROT_READ)
-            finally:
-                os.close(file)
+            with self._opened(process) as file:
+                self._mappings[process] = mmap.mmap(
+                    file.fileno(), 0, mmap.MAP_SHARED, mmap.PROT_READ
+                )
         return np.ndarray(
             piece.shape,
             declaration.element_type,
@@ -429,3 +382,12 @@ class SavedCheckpoint:
             offset=piece.offset,
             order=declaration.order,
         )
+
+    @contextmanager
+    def _opened(self, process: int) -> Iterator[BinaryIO]:
+        """Open the file of a process for reading."""
+        with (
+            open_folder(self.folder) as directory,
+            os.fdopen(open_file(directory, data_file(process), os.O_RDONLY), "rb") as file,
+        ):
+            yield file

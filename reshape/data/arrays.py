@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, ref
 
 import numpy as np
@@ -21,24 +23,40 @@ if TYPE_CHECKING:
     from mpi4py import MPI
 
 
-class Processes(Protocol):
-    """What registered data has to know of its job; see `reshape.data.job_context`."""
+@dataclass
+class Processes:
+    """The processes of a job and their memory, as registered data sees them.
 
-    @property
-    def comm(self) -> MPI.Intracomm:
-        """Communicator of all processes; another one after each resize."""
+    Attributes
+    ----------
+    comm : communicator of all processes; COMM_NULL once this process has left the job.
+    group : group of this process.
+    folder : shared-memory folder of the job; None: private memory, and no restart point.
+    groups : group of each rank of `comm`.
+    epoch : serial number of the last committed resize.
+    iteration : number of the next iteration of the loop.
+    before : iterations finished in earlier loops.
+    spares : memory for the next local parts of this process.
+    """
+
+    comm: MPI.Intracomm
+    group: int
+    folder: Path | None
+    groups: tuple[int, ...]
+    epoch: int = 0
+    iteration: int = 0
+    before: int = 0
+    spares: Spares = field(default_factory=Spares)
 
     @property
     def memory(self) -> RankMemory:
         """Where the local parts of this rank lie."""
-
-    @property
-    def spares(self) -> Spares:
-        """Memory for the next local parts of this rank."""
+        return RankMemory(self.folder, self.epoch, self.comm.rank)
 
     @property
     def done(self) -> int:
         """Number of iterations finished in all loops."""
+        return self.before + self.iteration
 
 
 class Registered:
@@ -210,8 +228,12 @@ class Array(Registered, Savable):
     def pack(self) -> None:
         """Write into the local part what belongs to it and is elsewhere, before it is moved."""
 
+    def _forget(self) -> None:
+        """Drop what was made from the local part, in place of which another one comes."""
+
     def place(self, layout: Layout, segment: Segment) -> Segment | None:
         """Make this segment the data, and return the previous one, which the caller releases."""
+        self._forget()
         previous, self.segment = self.segment, segment
         self._layout = layout
         self.total_bytes = math.prod(layout.shape) * layout.copies * self.dtype.itemsize
@@ -231,6 +253,7 @@ class Array(Registered, Savable):
         ----------
         why : message of the error.
         """
+        self._forget()
         previous, self.segment = self.segment, None
         self._layout, self.total_bytes, self._absent = None, 0, why
         return previous

@@ -24,7 +24,6 @@ from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Replicated,
 from redistribution.axes import Cut, checked_cut, even_offsets, fitted_offsets
 from redistribution.layout import MemoryOrder
 from reshape.errors import ReshapeError
-from reshape.topology import nearly_square
 
 Kind = Literal[
     "block_cyclic",
@@ -39,32 +38,6 @@ Kind = Literal[
 ]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # it becomes part of a file name
-
-
-def process_grid(size: int, ndim: int) -> tuple[int, ...]:
-    """Return the processes along each of `ndim` axes, ascending and as equal as possible.
-
-    Two axes get `reshape.topology.nearly_square`. With more axes the prime factors of `size`,
-    largest first, are given to the axis that has the fewest processes.
-    """
-    if ndim == 2:
-        return nearly_square(size)
-    grid = [1] * ndim
-    for factor in _prime_factors(size):
-        grid[grid.index(min(grid))] *= factor
-    return tuple(sorted(grid))
-
-
-def _prime_factors(number: int) -> list[int]:
-    """Prime factors, largest first."""
-    factors = []
-    divisor = 2
-    while divisor * divisor <= number:
-        while number % divisor == 0:
-            factors.append(divisor)
-            number //= divisor
-        divisor += 1
-    return sorted([*factors, number] if number > 1 else factors, reverse=True)
 
 
 class RaggedCuts(NamedTuple):
@@ -200,9 +173,9 @@ class Declaration(NamedTuple):
             )
         if 0 not in grid:
             return grid
-        choose = process_grid if self.kind == "block_cyclic" else balanced_grid
-        chosen = iter(choose(size // fixed, grid.count(0)))
-        return tuple(count or next(chosen) for count in grid)
+        chosen = balanced_grid(size // fixed, grid.count(0))
+        left = iter(chosen[::-1] if self.kind == "block_cyclic" else chosen)
+        return tuple(count or next(left) for count in grid)
 
     def __str__(self) -> str:
         """Describe the declaration, for errors."""

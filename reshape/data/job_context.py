@@ -6,20 +6,18 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from reshape.data.arrays import Array
+from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import Declaration
 from reshape.data.ragged import Ragged
-from reshape.data.segments import RankMemory, Segment, bytes_of
-from reshape.data.spares import Spares
+from reshape.data.segments import Segment, bytes_of
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import Slot
-from reshape.topology import Topology
+from reshape.topology import SizeBounds, Topology
 from reshape.wire.identity import Pace
 from reshape.wire.messages import ResizeOutcome
 
@@ -48,36 +46,34 @@ class SizeRequest:
     state: Literal["pending", "accepted", "declined"] = "pending"
     why: str = ""
 
+    @property
+    def pending(self) -> SizeBounds | None:
+        """The bounds until the service has answered; None: it has."""
+        is_pending = self.state == "pending"
+        return SizeBounds(self.minimum or 0, self.maximum or 0) if is_pending else None
+
     def answer(self, declined: str) -> None:
         """Note the answer: why the request is declined, empty if it is accepted."""
         self.state, self.why = "declined" if declined else "accepted", declined
 
 
 @dataclass
-class JobContext:
+class JobContext(Processes):
     """The state of a job in each of its processes.
 
     Attributes
     ----------
-    comm : communicator of all processes; COMM_NULL once this process has left the job.
-    group : group of this process.
-    folder : shared-memory folder of the job; None: private memory, and no restart point.
-    groups : group of each rank of `comm`.
     verify : whether each move compares checksums.
     declarations : what the program has registered, in order.
     arrays : registered arrays by name, including the parts of ragged data.
     ragged : sparse matrices and lists of items by name.
     state : values of `Application.state`.
-    epoch : serial number of the last committed resize.
     loop : number of the loop of the program that the job is in, from 0.
-    iteration : number of the next iteration of the loop.
     total : number of iterations of the loop; None: not known.
-    before : iterations finished in earlier loops.
     request : what the program has requested of its size last.
     expected : number of iterations that the job is expected to have, by its own account of its
         progress; 0: those of its loops.
     each_size : functions of `Application.each_size`, in order.
-    spares : memory for the next local parts of this process.
     held : intercommunicators by which groups have joined, to be disconnected by all processes.
     topology : valid sizes, if the program or the submission names them.
     last : outcome of the last resize.
@@ -88,24 +84,16 @@ class JobContext:
     trial : the checks of `reshape try`; None in all other runs.
     """
 
-    comm: MPI.Intracomm
-    group: int
-    folder: Path | None
-    groups: tuple[int, ...]
     verify: bool = False
     declarations: list[Declaration] = field(default_factory=list)
     arrays: dict[str, Array] = field(default_factory=dict)
     ragged: dict[str, Ragged] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
-    epoch: int = 0
     loop: int = 0
-    iteration: int = 0
     total: int | None = 0
-    before: int = 0
     request: SizeRequest | None = None
     expected: int = 0
     each_size: list[EachSize[Any]] = field(default_factory=list)
-    spares: Spares = field(default_factory=Spares)
     held: list[MPI.Intercomm] = field(default_factory=list)
     topology: Topology | None = None
     last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
@@ -119,11 +107,6 @@ class JobContext:
     def signature(self) -> tuple[Declaration, ...]:
         """What the program has registered, in order."""
         return tuple(self.declarations)
-
-    @property
-    def done(self) -> int:
-        """Number of iterations finished in all loops."""
-        return self.before + self.iteration
 
     @property
     def goes_on(self) -> bool:
@@ -150,11 +133,6 @@ class JobContext:
         for function in reversed(self.each_size):
             if function.is_open:
                 function.close()
-
-    @property
-    def memory(self) -> RankMemory:
-        """Where the local parts of this rank lie."""
-        return RankMemory(self.folder, self.epoch, self.comm.rank)
 
     @property
     def live_segments(self) -> list[Segment]:

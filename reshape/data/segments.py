@@ -126,11 +126,14 @@ def create(memory: RankMemory, declaration: Declaration, layout: Layout) -> Segm
     try:
         with open_folder(folder, create=True) as directory:
             remove_file(directory, file)
+            descriptor = open_file(directory, file, os.O_RDWR | os.O_CREAT | os.O_EXCL)
             try:
-                mapping = _allocate(directory, file, size)
+                mapping = mapped_files.new_memory(descriptor, size)
             except OSError:
                 remove_file(directory, file)
                 raise
+            finally:
+                os.close(descriptor)
     except OSError as error:
         _warn_once(folder, error.strerror or str(error))
         return Segment(np.zeros(*form), None)
@@ -151,20 +154,13 @@ def reopen(memory: RankMemory, declaration: Declaration, layout: Layout) -> Segm
     ------
     ReshapeError : the file does not exist, is too short, or belongs to another user.
     """
-    form, file = _form(memory, declaration, layout), memory.file_name(declaration.name)
-    size = bytes_of(*form[:2])
-    if memory.folder is None or size == 0:
-        return Segment(np.zeros(*form), None)
     try:
-        descriptor = _open_checked(memory.folder, file, size, os.O_RDWR)
+        segment = _opened(memory, declaration, layout, os.O_RDWR)
     except (ReshapeError, OSError) as error:
         raise ReshapeError(f"cannot restart: {error}; submit the job again") from None
-    try:
-        mapping = mapped_files.map_file(descriptor, os.fstat(descriptor).st_size, writable=True)
-    finally:
-        os.close(descriptor)
-    mapped_files.populate(mapping)
-    return Segment(mapping.array(*form), memory.folder / file, mapping)
+    if segment.mapping is not None:
+        mapped_files.populate(segment.mapping)
+    return segment
 
 
 def view(memory: RankMemory, declaration: Declaration, layout: Layout) -> NDArray[Any]:
@@ -175,17 +171,28 @@ def view(memory: RankMemory, declaration: Declaration, layout: Layout) -> NDArra
     ReshapeError : the file does not exist, is too short, or belongs to another user.
     OSError : it cannot be mapped.
     """
-    form = _form(memory, declaration, layout)
-    size = bytes_of(*form[:2])
-    if memory.folder is None or size == 0:
-        return np.zeros(*form)
-    file = memory.file_name(declaration.name)
-    descriptor = _open_checked(memory.folder, file, size, os.O_RDONLY)
+    return _opened(memory, declaration, layout, os.O_RDONLY).array  # it keeps the mapping alive
+
+
+def _opened(memory: RankMemory, declaration: Declaration, layout: Layout, flags: int) -> Segment:
+    """Map an existing file."""
+    form, file = _form(memory, declaration, layout), memory.file_name(declaration.name)
+    folder, size = memory.folder, bytes_of(*form[:2])
+    if folder is None or size == 0:
+        return Segment(np.zeros(*form), None)
     try:
-        mapping = mapped_files.map_file(descriptor, size, writable=False)
+        with open_folder(folder) as directory:
+            descriptor = open_file(directory, file, flags)
+    except FileNotFoundError:
+        raise ReshapeError(f"{folder / file} is missing") from None
+    try:
+        length = os.fstat(descriptor).st_size
+        if length < size:  # it is longer if the memory was spare
+            raise ReshapeError(f"{folder / file} has {length} bytes, expected {size}")
+        mapping = mapped_files.map_file(descriptor, length, writable=flags == os.O_RDWR)
     finally:
         os.close(descriptor)
-    return mapping.array(*form)  # the array keeps the mapping alive
+    return Segment(mapping.array(*form), folder / file, mapping)
 
 
 def prepare(folder: Path, size: int) -> Segment:
@@ -245,29 +252,6 @@ def ranks_with_segments(folder: Path) -> set[int]:
 def bytes_of(shape: tuple[int, ...], dtype: DTypeLike) -> int:
     """Bytes of an array."""
     return math.prod(shape) * np.dtype(dtype).itemsize
-
-
-def _open_checked(folder: Path, file: str, size: int, flags: int) -> int:
-    """Open a segment of at least `size` bytes; the caller closes the descriptor."""
-    try:
-        with open_folder(folder) as directory:
-            descriptor = open_file(directory, file, flags)
-    except FileNotFoundError:
-        raise ReshapeError(f"{folder / file} is missing") from None
-    length = os.fstat(descriptor).st_size
-    if length < size:  # it is longer if the memory was spare
-        os.close(descriptor)
-        raise ReshapeError(f"{folder / file} has {length} bytes, expected {size}")
-    return descriptor
-
-
-def _allocate(directory: int, file: str, size: int) -> Mapping:
-    """Create a segment with all its pages."""
-    descriptor = open_file(directory, file, os.O_RDWR | os.O_CREAT | os.O_EXCL)
-    try:
-        return mapped_files.new_memory(descriptor, size)
-    finally:
-        os.close(descriptor)
 
 
 @lru_cache

@@ -16,11 +16,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from redistribution import Blocks, Layout
+from redistribution import Blocks
 from redistribution.layout import MemoryOrder
 from reshape.data.arrays import Array
 from reshape.data.declarations import EVEN, ArrayDivision, Declaration, declare
-from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -173,18 +172,6 @@ class BlockArray(Array):
     _halo: Halo | None = None
 
     @property
-    def layout(self) -> Blocks:
-        """Layout of the global array over the ranks of `app.comm` at the present size.
-
-        Raises
-        ------
-        ReshapeError : this process has no part of it yet, or no longer.
-        """
-        layout = super().layout
-        assert isinstance(layout, Blocks)
-        return layout
-
-    @property
     def halo(self) -> tuple[int, ...]:
         """Points of the halo on each side, for each axis."""
         return self.declaration.detail[: len(self.shape)]
@@ -205,6 +192,7 @@ class BlockArray(Array):
         ReshapeError : there is no such axis, or the array has no layout; see `layout`.
         """
         layout = self.layout
+        assert isinstance(layout, Blocks)
         if not -len(self.shape) <= axis < len(self.shape):
             raise ReshapeError(f"{self.declaration} has no axis {axis}")
         return layout.neighbours(rank, axis, self.periodic[axis])
@@ -229,22 +217,12 @@ class BlockArray(Array):
         """
         local = self.local
         if self._halo is None:
-            self._halo = Halo(
-                self.job.comm, self.layout, self.halo, self.periodic, local, self.declaration.order
-            )
+            layout, order = self.layout, self.declaration.order
+            assert isinstance(layout, Blocks)
+            self._halo = Halo(self.job.comm, layout, self.halo, self.periodic, local, order)
         return self._halo.exchange(local, outside)
 
-    def place(self, layout: Layout, segment: Segment) -> Segment | None:
-        """Make this segment the data; see `Array.place`. The halo is discarded."""
-        self._drop_halo()
-        return super().place(layout, segment)
-
-    def withdraw(self, why: str) -> Segment | None:
-        """Return the segment; see `Array.withdraw`. The halo is discarded."""
-        self._drop_halo()
-        return super().withdraw(why)
-
-    def _drop_halo(self) -> None:
+    def _forget(self) -> None:
         if self._halo is not None:
             self._halo.free()
             self._halo = None

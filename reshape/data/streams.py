@@ -14,10 +14,8 @@ import zlib
 from operator import index
 from typing import TYPE_CHECKING
 
-from redistribution import Layout
 from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import ArrayDivision, Declaration, declare, divide
-from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
@@ -90,15 +88,8 @@ class StreamStates(Array):
         for row, generator in enumerate(self._generators or ()):
             self.local[row] = _words_of(generator)
 
-    def place(self, layout: Layout, segment: Segment) -> Segment | None:
-        """Make this segment the data; see `Array.place`. The generators are made anew."""
+    def _forget(self) -> None:
         self._generators = None
-        return super().place(layout, segment)
-
-    def withdraw(self, why: str) -> Segment | None:
-        """Return the segment; see `Array.withdraw`."""
-        self._generators = None
-        return super().withdraw(why)
 
 
 def _words_of(generator: np.random.Generator) -> list[int]:
@@ -194,21 +185,20 @@ class RankStream:
     ----------
     declaration : name and seed.
     job : the processes of the job.
-    group : group of this process.
     """
 
-    def __init__(self, declaration: Declaration, job: Processes, group: int) -> None:
-        self._declaration, self._job, self._group = declaration, job, group
+    def __init__(self, declaration: Declaration, job: Processes) -> None:
+        self._declaration, self._job = declaration, job
         self._generator: np.random.Generator | None = None
         self._epoch = -1
 
     @property
     def local(self) -> np.random.Generator:
         """Generator of this process; after a resize or a restart, one with another stream."""
-        _, epoch, rank = self._job.memory
-        if self._generator is None or epoch != self._epoch:
+        job = self._job
+        if self._generator is None or job.epoch != self._epoch:
             # A job that restarts is at a later iteration than when this configuration began.
-            self._epoch = epoch
-            key = self._group, epoch, self._job.done, rank
+            self._epoch = job.epoch
+            key = job.group, job.epoch, job.done, job.comm.rank
             self._generator = _generator(self._declaration, *key)
         return self._generator

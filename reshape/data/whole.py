@@ -266,9 +266,8 @@ def load(array: Saved, path: str | os.PathLike[str]) -> None:
     try:
         read = _read(array, path, share)
     except _UNREADABLE as error:
-        why = f"cannot load {name} from {os.fspath(path)}: {error}"
-    if why := next((reason for reason in comm.allgather(why) if reason), ""):
-        raise ReshapeError(why)
+        why = str(error)
+    _raise_if(comm, f"cannot load {name} from {os.fspath(path)}", why)
     Plan(share, layout).run(comm, read, local, order=order)
 
 
@@ -393,7 +392,6 @@ def _bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def _raise_if(comm: MPI.Intracomm, what: str, why: str) -> None:
-    """Collective over comm. Raise an error on every rank if rank 0 has a reason."""
-    why = comm.bcast(why, root=0)
-    if why:
+    """Collective over comm. Raise an error on every rank if one of them has a reason."""
+    if why := next((reason for reason in comm.allgather(why) if reason), ""):
         raise ReshapeError(f"{what}: {why}")

@@ -20,6 +20,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import write_durably
 
 _FIX = "remove it, or let its owner remove it, and try again"
 _ROOT = 0
@@ -117,29 +118,29 @@ def open_file(folder: int, name: str, flags: int) -> int:
     return descriptor
 
 
-def write_file(folder: int, name: str, data: bytes, *, durable: bool) -> None:
-    """Write a file of an open folder in one step; an existing one is replaced.
-
-    Parameters
-    ----------
-    durable : whether the file, and all earlier entries of the folder, are on disk afterwards.
+def read_file(folder: Path, name: str) -> bytes:
+    """Read a file of this user in a folder of this user.
 
     Raises
     ------
-    OSError : no room, or no right to write.
+    ReshapeError, OSError : see `open_folder` and `open_file`.
     """
-    draft = f"{name}.new"
-    remove_file(folder, draft)
-    with os.fdopen(open_file(folder, draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL), "wb") as file:
-        file.write(data)
-        if durable:
-            file.flush()
-            os.fsync(file.fileno())
-    if durable:
-        os.fsync(folder)  # the earlier entries, before that of this file
-    os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
-    if durable:
-        os.fsync(folder)
+    with (
+        open_folder(folder) as directory,
+        os.fdopen(open_file(directory, name, os.O_RDONLY), "rb") as file,
+    ):
+        return file.read()
+
+
+def write_file(folder: int, name: str, data: bytes) -> None:
+    """Write a file of an open folder durably, in one step and after the earlier entries.
+
+    Raises
+    ------
+    OSError : no room, or no right to write; an earlier file of this name remains.
+    """
+    os.fsync(folder)
+    write_durably(Path(f"/proc/self/fd/{folder}", name), data)
 
 
 def remove_file(folder: int, name: str) -> None:

@@ -16,10 +16,9 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from reshape.data.declarations import Declaration, difference
-from reshape.data.job_context import JobContext, SizeRequest
+from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, agree, value_of
-from reshape.topology import Topology
 from reshape.wire.messages import Join
 
 CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup
@@ -61,21 +60,25 @@ class Address(NamedTuple):
         return Address(port, int(loop)) if separator else Address(text)
 
 
+#: Fields of a `JobContext` that a group takes over when it joins.
+_TOLD = ("epoch", "iteration", "before", "verify", "topology", "request", "expected")
+
+
 class JobStatus(NamedTuple):
-    """Answer of the job's rank 0: why it rejects the group, or the state of the job."""
+    """Answer of the job's rank 0: why it rejects the group, or the state of the job.
+
+    Attributes
+    ----------
+    state : pickled values of `app.state`.
+    told : the fields `_TOLD` of the job.
+    """
 
     why: str
-    serial: int = 0
-    epoch: int = 0
-    iteration: int = 0
-    before: int = 0
-    groups: tuple[int, ...] = ()
-    verify: bool = False
-    topology: Topology | None = None
-    state: bytes = b""
-    since_checkpoint_s: float = 0.0
-    request: SizeRequest | None = None
-    expected: int = 0
+    serial: int
+    groups: tuple[int, ...]
+    state: bytes
+    since_checkpoint_s: float
+    told: dict[str, Any]
 
 
 def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -> MPI.Intracomm:
@@ -130,16 +133,10 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     status = JobStatus(
         _objection(job, order, joining),
         order.serial,
-        job.epoch,
-        job.iteration,
-        job.before,
         groups,
-        job.verify,
-        job.topology,
         state,
         time.monotonic() - job.checkpointed_at,
-        job.request,
-        job.expected,
+        {name: getattr(job, name) for name in _TOLD},
     )
     status = value_of(merged, status, root=0)
     if status.why:

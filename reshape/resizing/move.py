@@ -22,7 +22,7 @@ from redistribution import Layout, Plan, checksum
 from redistribution.messages.waiting import wait_idle
 from reshape.data import segments
 from reshape.data.arrays import Array
-from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
+from reshape.data.declarations import AllCuts, RaggedCuts
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Counts, Fill, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
@@ -197,7 +197,8 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
             if move.plan.keeps(comm.rank):
                 move.segment = move.array.segment
             elif process is not None:
-                move.segment = new_segment(job, move.array.declaration, move.target, epoch, process)
+                memory = RankMemory(job.folder, epoch, process)
+                move.segment = job.spares.segment(memory, move.array.declaration, move.target)
     except (MemoryError, ReshapeError) as error:
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
     try:
@@ -206,13 +207,6 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
     except (OSError, ReshapeError) as error:
         why = why or f"rank {comm.rank} cannot map the data of other processes: {error}"
     agree(comm, why)
-
-
-def new_segment(
-    job: JobContext, declaration: Declaration, layout: Layout, epoch: int, process: int
-) -> Segment:
-    """Allocate the local part of an array that `process` has in `layout`."""
-    return job.spares.segment(RankMemory(job.folder, epoch, process), declaration, layout)
 
 
 def run(comm: MPI.Intracomm, move: Move) -> None:

@@ -25,16 +25,9 @@ from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
 from reshape.resizing.joining import Address, accept, connect
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join
-from reshape.topology import SizeBounds, Topology
+from reshape.topology import Topology
 from reshape.wire.link import Link, PointAnswer
-from reshape.wire.messages import (
-    Abandon,
-    AtResizePoint,
-    Connect,
-    Join,
-    Leave,
-    Proceed,
-)
+from reshape.wire.messages import Abandon, AtResizePoint, Connect, Join, Proceed
 
 
 def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool | None) -> None:
@@ -166,7 +159,7 @@ def resize_point(job: JobContext, link: Link) -> None:
             iteration_s=job.pace.taken(),
             topology=job.topology,
             iterations=job.expected or (0 if job.total is None else job.before + job.total),
-            requests=_pending(job),
+            requests=None if job.request is None else job.request.pending,
         )
         decision = link.ask(question)
         if not isinstance(decision, Proceed) and decision.serial == job.last.serial:
@@ -202,33 +195,13 @@ def resize_point(job: JobContext, link: Link) -> None:
     job.open_each_size()
 
 
-def _pending(job: JobContext) -> SizeBounds | None:
-    """Bounds that the service has not answered yet; None if there are none."""
-    request = job.request
-    if request is None or request.state != "pending":
-        return None
-    return SizeBounds(request.minimum or 0, request.maximum or 0)
-
-
 def tell(comm: MPI.Intracomm, decision: PointAnswer) -> PointAnswer:
     """Collective over comm. Broadcast rank 0's decision, mostly in one small message."""
-    header, groups = np.zeros(4, np.int64), list[int]()
-    if isinstance(decision, Join):
-        header[:] = 1, decision.serial, decision.group, decision.size
-    elif isinstance(decision, Leave):
-        groups = decision.groups
-        header[:2] = 2, decision.serial
-    else:
-        header[:2] = 3 if decision.answers else 0, decision.expands_to
-    comm.Bcast(header, root=0)
-    kind, serial, group, size = header.tolist()
-    if kind == 1:
-        return Join(serial=serial, group=group, size=size)
-    if kind == 2:
-        return Leave(serial=serial, groups=comm.bcast(groups, root=0))
-    if kind == 3:
-        assert comm.rank != 0 or isinstance(decision, Proceed)
-        why = decision.declined if isinstance(decision, Proceed) else ""
-        declined = comm.bcast(why, root=0)
-        return Proceed(answers=True, declined=declined, expands_to=serial)
-    return Proceed(expands_to=serial)
+    expands_to = np.array([-1], np.int64)  # an order or an answer follows
+    if isinstance(decision, Proceed) and not decision.answers:
+        expands_to[0] = decision.expands_to
+    comm.Bcast(expands_to, root=0)
+    if expands_to[0] >= 0:
+        return Proceed(expands_to=int(expands_to[0]))
+    told: PointAnswer = comm.bcast(decision, root=0)
+    return told

@@ -16,52 +16,30 @@ is read only from a folder and a file that belong to this user alone
 
 from __future__ import annotations
 
-import os
 import pickle
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from redistribution import Layout
 from reshape.data import segments
-from reshape.data.declarations import Declaration, RaggedCuts, difference
+from reshape.data.declarations import Declaration, RaggedCuts
+from reshape.data.job_context import JobContext
 from reshape.data.ragged import Ragged
 from reshape.data.segments import FolderPlace, RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import RESTART_FILE
-from reshape.files.private_folder import open_file, open_folder, remove_file, write_file
-
-#: Version of what is saved. Since version 2, declarations say how arrays are divided; those of
-#: version 1, which are by default, are still read.
-FORMAT = 2
+from reshape.files.private_folder import open_folder, read_file, remove_file, write_file
 
 
-class SavedFormat(msgspec.Struct, frozen=True, kw_only=True):
-    """The version of what is saved.
-
-    Attributes
-    ----------
-    format : version; restart points of version 1 do not name it.
-    """
-
-    format: int = 1
-
-    def check_format(self) -> None:
-        """Check that this release reads the version.
-
-        Raises
-        ------
-        ReshapeError : it does not.
-        """
-        if not 1 <= self.format <= FORMAT:
-            raise ReshapeError(f"its format is {self.format}, this release reads 1 to {FORMAT}")
-
-
-class SavedState(SavedFormat, frozen=True, kw_only=True):
+class SavedState(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", tag=3):
     """The state of a job between two iterations, apart from the local parts of its arrays.
+
+    The tag is the version of what is saved; others are not read.
 
     Attributes
     ----------
@@ -94,22 +72,48 @@ class SavedState(SavedFormat, frozen=True, kw_only=True):
         except Exception as error:  # runs code of the user's classes
             raise ReshapeError(f"cannot restart: app.state cannot be restored: {error}") from None
 
+    def check(self, given: Sequence[Declaration], complete: bool, source: str = "") -> None:
+        """Compare the registrations of the program, so far or all, with those that are saved.
 
-class SavedData(Protocol):
-    """What a program restarts from: a restart point, or a checkpoint."""
+        Parameters
+        ----------
+        source : where they are saved, for the error, such as " from FOLDER".
 
-    @property
-    def saved_state(self) -> SavedState:
-        """The state of the job between two iterations."""
+        Raises
+        ------
+        ReshapeError : the first difference.
+        """
+        saved = self.signature
+        for theirs, ours in zip_longest(saved if complete else saved[: len(given)], given):
+            if theirs == ours:
+                continue
+            if ours is None:
+                what = f"it holds {theirs}, which the program does not register"
+            elif theirs is None or theirs.name != ours.name:
+                held = ", ".join(declaration.name for declaration in saved) or "nothing"
+                what = f"the program registers {ours} as number {list(given).index(ours) + 1}, "
+                what += f"it holds {held} in this order"
+            else:
+                pairs = zip(Declaration._fields, theirs, ours, strict=True)
+                field, old, new = next(each for each in pairs if each[1] != each[2])
+                what = f"its array {ours.name!r} has {field} {old!r}, the program registers {new!r}"
+            raise ReshapeError(
+                f"cannot restart{source}: {what}; restart the program that wrote it, or start from "
+                "the beginning"
+            )
 
-    def check(self, given: Sequence[Declaration], complete: bool) -> None:
-        """Raise ReshapeError if the program registers something else, so far or in the end."""
 
-    def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
-        """Return the cuts of a ragged array on `size` processes."""
-
-    def segment_of(self, memory: RankMemory, declaration: Declaration, layout: Layout) -> Segment:
-        """Return the local part of an array in a layout, with its data."""
+def state_of(job: JobContext, state: bytes) -> dict[str, Any]:
+    """Return the fields of `SavedState` for a job, given its pickled `app.state`."""
+    return {
+        "loop": job.loop,
+        "iteration": job.iteration,
+        "before": job.before,
+        "size": job.comm.size,
+        "signature": job.signature,
+        "state": state,
+        "cuts": {name: ragged.cuts for name, ragged in job.ragged.items()},
+    }
 
 
 class RestartPoint(SavedState, frozen=True, kw_only=True):
@@ -133,7 +137,7 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         ReshapeError : the folder belongs to another user, or is open to other users.
         """
         with open_folder(folder, create=True) as directory:
-            write_file(directory, RESTART_FILE, msgspec.msgpack.encode(self), durable=False)
+            write_file(directory, RESTART_FILE, msgspec.msgpack.encode(self))
 
     @staticmethod
     def read(folder: Path) -> RestartPoint:
@@ -145,35 +149,13 @@ class RestartPoint(SavedState, frozen=True, kw_only=True):
         """
         path, fix = folder / RESTART_FILE, "submit the job again"
         try:
-            with (
-                open_folder(folder) as directory,
-                os.fdopen(open_file(directory, RESTART_FILE, os.O_RDONLY), "rb") as file,
-            ):
-                saved = file.read()
-            msgspec.msgpack.decode(saved, type=SavedFormat).check_format()
-            return msgspec.msgpack.decode(saved, type=RestartPoint)
+            return msgspec.msgpack.decode(read_file(folder, RESTART_FILE), type=RestartPoint)
         except FileNotFoundError:
             raise ReshapeError(f"cannot restart: there is no {path}; {fix}") from None
         except (OSError, ReshapeError, msgspec.DecodeError, ValueError, RecursionError) as error:
             raise ReshapeError(f"cannot restart from {path}: {error}; {fix}") from None
 
-    # The data of a restart; see `SavedData`.
-
-    @property
-    def saved_state(self) -> SavedState:
-        """The state of the job between two iterations."""
-        return self
-
-    def check(self, given: Sequence[Declaration], complete: bool) -> None:
-        """Compare the registrations of the program, so far or all, with those before the restart.
-
-        Raises
-        ------
-        ReshapeError : the first difference.
-        """
-        expected = self.signature if complete else self.signature[: len(given)]
-        if why := difference(expected, given):
-            raise ReshapeError(f"cannot restart: the program has changed; {why}")
+    # The data of a restart, as of `reshape.checkpoints.manifest.SavedCheckpoint`.
 
     def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
         """Cuts of a ragged array; the number of processes is that before the restart."""

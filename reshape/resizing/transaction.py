@@ -40,7 +40,7 @@ from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
 from reshape.resizing.joining import accept, admit, connect, introduce, unmerge
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
-from reshape.resizing.restart_point import FORMAT, RestartPoint
+from reshape.resizing.restart_point import RestartPoint, state_of
 from reshape.wire.messages import Join, Leave, ResizeOutcome
 from reshape.world import retire
 
@@ -94,9 +94,7 @@ def join(job: JobContext, port: str) -> None:
     old_size = merged.size - own.size
     try:
         status, state = introduce(job, merged)
-        job.epoch, job.iteration, job.before = status.epoch, status.iteration, status.before
-        job.verify, job.topology = status.verify, status.topology
-        job.request, job.expected = status.request, status.expected
+        vars(job).update(status.told)
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)
@@ -166,19 +164,8 @@ def stop(job: JobContext, size: int) -> bytes:
         try:
             state = pickled_state(job.state)
             if outlives and job.folder is not None:
-                cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
-                RestartPoint(
-                    format=FORMAT,
-                    epoch=job.epoch,
-                    loop=job.loop,
-                    iteration=job.iteration,
-                    before=job.before,
-                    size=job.comm.size,
-                    signature=job.signature,
-                    state=state,
-                    cuts=cuts,
-                    places=places,
-                ).write(job.folder)
+                saved = state_of(job, state)
+                RestartPoint(epoch=job.epoch, places=places, **saved).write(job.folder)
         except Exception as error:  # rank 0 alone must not fail
             why = f"the state cannot be saved: {error}"
         if not outlives and not job.warned_no_restart:

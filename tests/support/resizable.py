@@ -108,11 +108,14 @@ def inject_faults(state: dict[str, Any], rank: int) -> None:
                 wrap(name, *((kill_if_named, None) if when == "before" else (None, kill_if_named)))
     fault = os.environ.get("FAULT")
     if fault == "no-memory" and (GROUP, rank) == (0, 1):
+        segment = spares.Spares.segment
 
-        def refuse(*_: Any) -> None:
-            raise MemoryError("injected")
+        def refuse(own: Any, memory: Any, *rest: Any) -> Any:
+            if memory.epoch:  # of the next configuration
+                raise MemoryError("injected")
+            return segment(own, memory, *rest)
 
-        wrap("new_segment", refuse, None)
+        spares.Spares.segment = refuse
     if fault == "corrupt" and GROUP == 1 and rank == 0:
 
         def corrupt(comm: Any, moved: Any, *_: Any) -> None:

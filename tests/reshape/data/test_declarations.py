@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_cut
 
 from reshape.data.declarations import EVEN, Declaration, declare, declare_cyclic, divide
+from reshape.topology import nearly_square
 
 SIZES = range(1, 9)
 
@@ -90,3 +91,15 @@ def test_a_grid_has_the_given_dimensions_and_chosen_ones() -> None:
     fixed = grid._replace(grid=(0, 3, 0))
     assert [fixed.layout(size).grid for size in (3, 6, 12)] == [(1, 3, 1), (2, 3, 1), (2, 3, 2)]
     assert grid.layout(12).grid == (3, 2, 2)
+
+
+def test_the_grid_of_a_block_cyclic_array_is_ascending_and_that_of_prio_for_two_axes() -> None:
+    for size in (1, 7, 12, 30, 64):
+        plane, cube = (
+            declare_cyclic("a", (9,) * ndim, (1,) * ndim, "f8", "C", None, None, None).layout(size)
+            for ndim in (2, 3)
+        )
+        assert plane.grid == nearly_square(size)
+        assert cube.grid == tuple(sorted(cube.grid))
+        assert cube.nprocs == size
+    assert cube.grid == (4, 4, 4)

@@ -16,8 +16,8 @@ from told import ENDLESS
 
 from apps.synthetic import BLOCK, COLUMNS
 from redistribution import BlockCyclic, Plan
-from reshape.data.declarations import process_grid
 from reshape.files.job_folder import RESTART_FILE
+from reshape.topology import nearly_square
 
 pytestmark = pytest.mark.hosts
 DEADLINES = "deadlines: {node_lost_s: 8, heartbeat_s: 0.3}"
@@ -87,7 +87,7 @@ def test_only_what_changes_its_host_crosses_the_network(tmp_path: Path) -> None:
         assert info.facts["verified"] is True, cluster.output(job)
         shape = (128 * 48, COLUMNS)
         plan = Plan(
-            *(BlockCyclic(shape, BLOCK, process_grid(size, 2)) for size in (5, 6)),
+            *(BlockCyclic(shape, BLOCK, nearly_square(size)) for size in (5, 6)),
             hosts=(0, 0, 0, 0, 1, 1),
         )
         assert info.resizes[0].moved_bytes == plan.bytes_moved(8)
