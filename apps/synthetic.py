@@ -62,15 +62,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         type=int,
         help="number of processors on which an iteration takes --seconds (those at the start)",
     )
-    parser.add_argument("--alpha", type=float, default=0.8, help="parameter of PRIO's model (0.8)")
     parser.add_argument(
-        "--model",
-        choices=("sweet-spot", "printed"),
-        default="sweet-spot",
-        help="reading of the formula of PRIO 4.1 (sweet-spot)",
-    )
-    parser.add_argument(
-        "--speedup", type=_model, help="another speedup model, for example amdahl:serial=0.1"
+        "--speedup",
+        type=_model,
+        default=Prio(),
+        help="speedup model, for example amdahl:serial=0.1 (prio:alpha=0.8)",
     )
     parser.add_argument("--mib", type=int, default=8, help="MiB of registered data (8)")
     add_topology(parser)
@@ -79,11 +75,6 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
         parser.error("--iterations, --seconds and --mib must be >= 0")
     if options.start_size is not None and options.start_size < 1:
         parser.error("--start-size must be >= 1")
-    if options.speedup is None:
-        try:
-            options.speedup = Prio(options.alpha, options.model)
-        except ValueError as error:
-            parser.error(f"--{error}")
     return options
 
 

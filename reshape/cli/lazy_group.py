@@ -164,27 +164,24 @@ class LazyGroup(click.Group):
         except (click.NoSuchOption, click.NoSuchCommand) as error:
             raise click.UsageError(unknown_word(error), error.ctx) from None
         except ReshapeError as error:
-            click.echo(f"reshape: error: {in_local_time(str(error))}", err=True)
-            ctx.exit(FAILED)
+            why = in_local_time(str(error))
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not _is_in_a_directory():
                 why = "the current directory was deleted: change to another one"
-                click.echo(f"reshape: error: {why}", err=True)
-                ctx.exit(FAILED)
-            if error.errno in BAD_NAMES:
+            elif error.errno in BAD_NAMES:
                 name = str(error.filename)
                 shown = name if len(name) <= LONGEST_SHOWN else f"{name[:LONGEST_SHOWN]}..."
-                click.echo(f"reshape: error: {shown}: {error.strerror}", err=True)
-                ctx.exit(FAILED)
-            if error.errno not in DISK_FULL:
+                why = f"{shown}: {error.strerror}"
+            elif error.errno in DISK_FULL:
+                why = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
+                with open(os.devnull, "wb") as devnull:  # for buffered output, flushed at the exit
+                    os.dup2(devnull.fileno(), STDOUT)
+            else:
                 raise
-            where = error.filename or "the output"
-            click.echo(f"reshape: error: {where} cannot be written: {error.strerror}", err=True)
-            with open(os.devnull, "wb") as devnull:  # for buffered output, flushed at the exit
-                os.dup2(devnull.fileno(), STDOUT)
-            ctx.exit(FAILED)
         except KeyboardInterrupt:
             ctx.exit(INTERRUPTED)
+        click.echo(f"reshape: error: {why}", err=True)
+        ctx.exit(FAILED)
 
 
 def _is_in_a_directory() -> bool:

@@ -111,7 +111,7 @@ def test_communicators_of_the_grid_are_made_once_for_a_size(
 
 
 @on_2_ranks
-@pytest.mark.parametrize(("options", "alpha"), [("", 0.8), (" --alpha 0.5", 0.5)])
+@pytest.mark.parametrize(("options", "alpha"), [("", 0.8), (" --speedup prio:alpha=0.5", 0.5)])
 def test_synthetic_sleeps_as_long_as_its_model_gives(
     monkeypatch: pytest.MonkeyPatch, options: str, alpha: float
 ) -> None:

@@ -303,7 +303,7 @@ def test_wrong_options(journal: Path, options: tuple[str, ...], words: str) -> N
 
 def program(iterations: int, seconds: float) -> list[str]:
     words = f"python -m apps.synthetic --iterations {iterations} --seconds {seconds} --mib 1"
-    return [*words.split(), "--alpha", "0.9"]
+    return [*words.split(), "--speedup", "prio:alpha=0.9"]
 
 
 def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
