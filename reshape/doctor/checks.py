@@ -17,10 +17,11 @@ import socket
 import stat
 import subprocess
 import sys
+import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -63,6 +64,13 @@ class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
     meaning: str = ""
     fix: str = ""
     seconds: float = 0.0
+
+
+def timed(check: Callable[..., Check], *arguments: Any) -> Check:
+    """Run a check, and note the time that it takes."""
+    began = time.monotonic()
+    result = check(*arguments)
+    return msgspec.structs.replace(result, seconds=round(time.monotonic() - began, 3))
 
 
 # ---------------------------------------------------------------- the machine
@@ -182,6 +190,17 @@ def _on_huge_pages(path: Path) -> bool:
     mapped = re.search(r"^ShmemPmdMapped: +(\d+) kB$", areas, re.MULTILINE)
     return mapped is not None and int(mapped[1]) > 0
 
+
+OF_THE_MACHINE = (
+    check_python,
+    check_names,
+    check_cores,
+    check_files,
+    check_cgroup,
+    check_shared_memory,
+    check_pages,
+    check_copy_kernel,
+)
 
 # ---------------------------------------------------------------- a service directory
 
@@ -432,7 +451,7 @@ def _listening(pid: int) -> set[int]:
 def check_mpi_ports(environment: Mapping[str, str]) -> Check:
     """Check that MPI programs of this host can listen, and be reached by the name of the host."""
     bounds = {name: environment[name] for name in _RANGES if environment.get(name)}
-    for name, text in bounds.items() or {"the ports of the system": _system_range()}.items():
+    for name, text in bounds.items() or {"the ports of the system": _EPHEMERAL.read_text()}.items():
         match = re.fullmatch(r"(\d+)[:,\s]+(\d+)", text.strip())
         if match is None or not 0 < int(match[1]) <= int(match[2]) < 1 << 16:
             fix = f"{name}=LOW:HIGH" if bounds else ""
@@ -454,10 +473,6 @@ def check_mpi_ports(environment: Mapping[str, str]) -> Check:
         fix = f"give {name} an address of this host in /etc/hosts, and let it through the firewall"
         return Check("MPI ports", "fault", f"{name}: {error}", meaning, fix)
     return Check("MPI ports", "ok", result, "on all interfaces: use a private network")
-
-
-def _system_range() -> str:
-    return _EPHEMERAL.read_text()
 
 
 def _used_ports(low: int, high: int) -> set[int]:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 import msgspec
@@ -22,8 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reshape.cli.options import Seconds, example
-from reshape.doctor import checks
-from reshape.doctor.checks import Check, check_service_directory
+from reshape.doctor.checks import OF_THE_MACHINE, Check, check_service_directory, timed
 from reshape.doctor.hosts import examine_hosts, program_command, read_hosts
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
@@ -40,77 +39,56 @@ _SHARED = Path("/dev/shm")
 _LOOKS, _PAUSE_S = 200, 0.02  # searches for remaining processes, and seconds between them
 
 
-class Launcher:
-    """Starts test programs under one mpiexec.
+def run_worlds(
+    mpiexec: Path | None, limit_s: float, *worlds: tuple[int, Sequence[str]]
+) -> tuple[list[dict[str, Any]], str]:
+    """Start all worlds (ranks, test program and its arguments) together and wait for their ends.
 
     Parameters
     ----------
-    mpiexec : the mpiexec to examine; None: that of `mpiexec_path`.
-    limit_s : seconds after which a run is ended and counts as failed.
+    mpiexec : None: that of `mpiexec_path`.
+    limit_s : seconds after which they are ended, and have failed.
+
+    Returns
+    -------
+    facts that the ranks have printed, and what went wrong (empty: nothing).
+
+    Raises
+    ------
+    ReshapeError : there is no mpiexec.
     """
-
-    def __init__(self, mpiexec: Path | None, limit_s: float) -> None:
-        self._mpiexec, self.limit_s = mpiexec, limit_s
-
-    @property
-    def mpiexec(self) -> Path:
-        """The mpiexec.
-
-        Raises
-        ------
-        ReshapeError : there is none.
-        """
-        return self._mpiexec or mpiexec_path()
-
-    def run(self, *worlds: tuple[int, Sequence[str]]) -> tuple[list[dict[str, Any]], str]:
-        """Start all worlds (ranks, program and its arguments) together and wait for their ends.
-
-        Returns
-        -------
-        facts that the ranks have printed, and what went wrong (empty: nothing).
-        """
-        mark = uuid.uuid4().hex
-        started: list[subprocess.Popen[str]] = []
-        try:
-            for ranks, program in worlds:
-                started.append(self._start(ranks, program, mark))
-            outputs = self._outputs(started)
-        except subprocess.TimeoutExpired:
-            outputs = []
-        except OSError as error:
-            return [], str(error)
-        finally:
-            end_marked(mark)
-            for process in started:
-                process.communicate()  # waits for it and closes its pipes
-        if len(outputs) < len(worlds):
-            fix = "--limit allows a slow machine more"
-            return [], f"not finished after {self.limit_s:g} s ({fix})"
-        facts = [fact for out, _ in outputs for fact in _facts(out)]
-        codes = [process.returncode for process in started]
-        if not any(codes):
-            return facts, ""
-        errors = "\n".join(err for _, err in outputs)
-        return facts, f"exit code {max(codes, key=abs)}: {_error_line(errors)}"
-
-    def _start(self, ranks: int, program: Sequence[str], mark: str) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [str(self.mpiexec), "-n", str(ranks), *program_command(program)],
-            env=clean_environment(os.environ) | {_MARK: mark},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-        )
-
-    def _outputs(self, started: list[subprocess.Popen[str]]) -> list[tuple[str, str]]:
-        """Wait for all; raise subprocess.TimeoutExpired if one takes longer than the limit."""
-        deadline = time.monotonic() + self.limit_s
-        return [
-            process.communicate(timeout=max(0.0, deadline - time.monotonic()))
-            for process in started
-        ]
+    mark, started, outputs = uuid.uuid4().hex, list[subprocess.Popen[str]](), list[Any]()
+    command, environment = str(mpiexec or mpiexec_path()), clean_environment(os.environ)
+    deadline = time.monotonic() + limit_s
+    try:
+        for ranks, program in worlds:
+            process = subprocess.Popen(
+                [command, "-n", str(ranks), *program_command(program)],
+                env=environment | {_MARK: mark},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+            )
+            started.append(process)
+        for process in started:
+            left_s = max(0.0, deadline - time.monotonic())
+            outputs.append(process.communicate(timeout=left_s))
+    except subprocess.TimeoutExpired:
+        return [], f"not finished after {limit_s:g} s (--limit allows a slow machine more)"
+    except OSError as error:
+        return [], str(error)
+    finally:
+        end_marked(mark)
+        for process in started:
+            process.communicate()  # waits for it and closes its pipes
+    facts = [fact for out, _ in outputs for fact in _facts(out)]
+    codes = [process.returncode for process in started]
+    if not any(codes):
+        return facts, ""
+    errors = "\n".join(err for _, err in outputs)
+    return facts, f"exit code {max(codes, key=abs)}: {_error_line(errors)}"
 
 
 def _facts(output: str) -> list[dict[str, Any]]:
@@ -179,17 +157,17 @@ def _has_mark(process: psutil.Process, mark: str) -> bool:
 # All but the first one start worlds.
 
 
-def check_mpiexec(launcher: Launcher) -> Check:
+def check_mpiexec(mpiexec: Path | None) -> Check:
     """Look for the mpiexec."""
     try:
-        return Check("mpiexec", "ok", str(launcher.mpiexec), "starts every job")
+        return Check("mpiexec", "ok", str(mpiexec or mpiexec_path()), "starts every job")
     except ReshapeError as error:
         return Check("mpiexec", "fault", "none", "no MPI program starts", str(error))
 
 
-def check_library(launcher: Launcher) -> Check:
+def check_library(mpiexec: Path | None, limit_s: float) -> Check:
     """Find the library that mpi4py is bound to under this mpiexec."""
-    facts, fault = launcher.run((1, ["library"]))
+    facts, fault = run_worlds(mpiexec, limit_s, (1, ["library"]))
     if fault or not facts:
         meaning = "no MPI program starts"
         return Check("library", "fault", fault or "no answer", meaning, _SAME_MPI)
@@ -197,9 +175,9 @@ def check_library(launcher: Launcher) -> Check:
     return Check("library", "ok", f"{fact['library']}; mpi4py {fact['mpi4py']}")
 
 
-def check_world(launcher: Launcher) -> Check:
+def check_world(mpiexec: Path | None, limit_s: float) -> Check:
     """Start two ranks and check that they form one world of size 2, not two of size 1."""
-    facts, fault = launcher.run((2, ["world"]))
+    facts, fault = run_worlds(mpiexec, limit_s, (2, ["world"]))
     sizes = [fact["size"] for fact in facts]
     if sizes == [2] and not fault:
         return Check("two ranks", "ok", "one communicator of size 2", "MPI programs run")
@@ -211,17 +189,17 @@ def check_world(launcher: Launcher) -> Check:
     return Check("two ranks", "fault", result, "MPI programs do not run", _SAME_MPI)
 
 
-def check_connect(launcher: Launcher) -> Check:
+def check_connect(mpiexec: Path | None, limit_s: float) -> Check:
     """Join two worlds by accept and connect; the joined one leaves again."""
-    fault = _run_groups(launcher, leavers=[1])
+    fault = _run_groups(mpiexec, limit_s, leavers=[1])
     if not fault:
         return Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
     return Check("connect", "fault", fault, "worlds cannot be joined", _OTHER_MPI)
 
 
-def check_regrow(launcher: Launcher) -> Check:
+def check_regrow(mpiexec: Path | None, limit_s: float) -> Check:
     """Join three times; after each join another group leaves, the original one included."""
-    fault = _run_groups(launcher, leavers=[1, 0, 2])
+    fault = _run_groups(mpiexec, limit_s, leavers=[1, 0, 2])
     if not fault:
         meaning = "any group can leave, the original one included"
         return Check("regrow", "ok", "3 joins, 3 leaves", meaning)
@@ -229,13 +207,13 @@ def check_regrow(launcher: Launcher) -> Check:
     return Check("regrow", "fault", fault, meaning, _OTHER_MPI)
 
 
-def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
+def _run_groups(mpiexec: Path | None, limit_s: float, leavers: list[int]) -> str:
     """Run the joins; return what went wrong, empty if the last group reports all of them."""
     groups = range(len(leavers) + 1)
     series = ",".join(map(str, leavers))
     with tempfile.TemporaryDirectory(prefix="reshape-doctor-") as directory:
         worlds = [(1 + group % 2, ["groups", directory, str(group), series]) for group in groups]
-        facts, fault = launcher.run(*worlds)
+        facts, fault = run_worlds(mpiexec, limit_s, *worlds)
     if fault:
         return fault
     joins = [fact["joined"] for fact in facts]
@@ -244,21 +222,12 @@ def _run_groups(launcher: Launcher, leavers: list[int]) -> str:
 
 # ---------------------------------------------------------------- all checks, and the command
 
-#: Name of a check -> the check that it depends on, "" if there is none, and the function.
-CHECKS: dict[str, tuple[str, Callable[[Launcher], Check]]] = {
-    "python": ("", lambda _: checks.check_python()),
-    "names": ("", lambda _: checks.check_names()),
-    "cores": ("", lambda _: checks.check_cores()),
-    "open files": ("", lambda _: checks.check_files()),
-    "control groups": ("", lambda _: checks.check_cgroup()),
-    "shared memory": ("", lambda _: checks.check_shared_memory()),
-    "pages": ("", lambda _: checks.check_pages()),
-    "copy kernel": ("", lambda _: checks.check_copy_kernel()),
-    "mpiexec": ("", check_mpiexec),
-    "library": ("mpiexec", check_library),
-    "two ranks": ("library", check_world),
-    "connect": ("two ranks", check_connect),
-    "regrow": ("connect", check_regrow),
+#: The checks that start worlds, each of which needs the one before it.
+OF_MPI: dict[str, Callable[[Path | None, float], Check]] = {
+    "library": check_library,
+    "two ranks": check_world,
+    "connect": check_connect,
+    "regrow": check_regrow,
 }
 
 
@@ -270,17 +239,14 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> list[Chec
     mpiexec : the mpiexec to examine; found by `mpiexec_path` if None.
     limit_s : time limit of each check that starts MPI programs, seconds.
     """
-    launcher = Launcher(mpiexec, limit_s)
-    checks: dict[str, Check] = {}
-    for name, (needed, check) in CHECKS.items():
-        if needed and checks[needed].status != "ok":
-            checks[name] = Check(name, "skipped", f"needs {needed!r}")
-            continue
-        began = time.monotonic()
-        result = check(launcher)
-        took_s = round(time.monotonic() - began, 3)
-        checks[name] = msgspec.structs.replace(result, seconds=took_s)
-    return list(checks.values())
+    checks = [timed(check) for check in OF_THE_MACHINE]
+    checks.append(timed(check_mpiexec, mpiexec))
+    for name, check in OF_MPI.items():  # each depends on the one before
+        if checks[-1].status == "ok":
+            checks.append(timed(check, mpiexec, limit_s))
+        else:
+            checks.append(Check(name, "skipped", f"needs {checks[-1].name!r}"))
+    return checks
 
 
 def conclusion(passed: set[str]) -> tuple[bool, str]:
@@ -366,30 +332,28 @@ def doctor(
     exit code is 0 if jobs can span and join them.
     """
     if directory is not None:
-        _conclude(ctx, check_service_directory(directory.expanduser().absolute()), as_json)
-    if hosts_file is not None:
+        checks = check_service_directory(directory.expanduser().absolute())
+    elif hosts_file is not None:
         hosts, ssh_of_file = read_hosts(hosts_file)
-        of_hosts = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
-        _conclude(ctx, of_hosts, as_json)
-    checks = diagnose(mpiexec and mpiexec.absolute(), limit_s)
-    passed = {check.name for check in checks if check.status == "ok"}
-    ready, why = conclusion(passed)
-    if as_json:
-        diagnosis = {"checks": checks, "ready": ready, "reason": why}
-        click.echo(msgspec.json.format(msgspec.json.encode(diagnosis), indent=2))
+        checks = examine_hosts(hosts, ssh or ssh_of_file, shared.absolute(), limit_s)
     else:
-        print_checks(checks, Console())
-        verdict = "cannot be run"
-        if "two ranks" in passed:
-            verdict = "can be run and resized" if ready else "can be run, but not resized"
-        click.echo(f"Jobs {verdict} here: {why}.")
-    ctx.exit(0 if ready else 1)
-
-
-def _conclude(ctx: click.Context, checks: Sequence[Check], as_json: bool) -> NoReturn:
-    """Print checks and exit, with code 1 if one of them found a fault."""
-    if as_json:
-        click.echo(msgspec.json.format(msgspec.json.encode({"checks": checks}), indent=2))
-    else:
-        print_checks(checks, Console())
+        checks = diagnose(mpiexec and mpiexec.absolute(), limit_s)
+        passed = {check.name for check in checks if check.status == "ok"}
+        ready, why = conclusion(passed)
+        _print(checks, as_json, ready=ready, reason=why)
+        if not as_json:
+            verdict = "cannot be run"
+            if "two ranks" in passed:
+                verdict = "can be run and resized" if ready else "can be run, but not resized"
+            click.echo(f"Jobs {verdict} here: {why}.")
+        ctx.exit(0 if ready else 1)
+    _print(checks, as_json)
     ctx.exit(int(any(check.status == "fault" for check in checks)))
+
+
+def _print(checks: Sequence[Check], as_json: bool, **more: object) -> None:
+    if as_json:
+        encoded = msgspec.json.encode({"checks": checks} | more)
+        click.echo(msgspec.json.format(encoded, indent=2))
+    else:
+        print_checks(checks, Console())

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from reshape.doctor.checks import Check, check_free_memory
+from reshape.doctor.checks import Check, check_free_memory, timed
 from reshape.doctor.host_facts import release_of
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
@@ -237,10 +237,10 @@ def examine_hosts(
         reached = [host for host, (facts, _) in zip(hosts, answers, strict=True) if facts]
         pairs = list(combinations(reached, 2) if len(reached) <= _ALL_PAIRS else pairwise(reached))
         faults = {check.name for check in checks if check.status == "fault"}
-        checks += [check_pair(remote, *pair) for pair in pairs]
+        checks += [timed(check_pair, remote, *pair) for pair in pairs]
         if len(reached) > 1:
             is_shared = not any(f"{host.name} shared folder" in faults for host in reached)
-            checks.append(check_joins(remote, reached, folder if is_shared else None))
+            checks.append(timed(check_joins, remote, reached, folder if is_shared else None))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return checks
@@ -358,22 +358,22 @@ def _check_shared(name: str, facts: dict[str, Any], folder: Path) -> Check:
 
 def check_pair(remote: Remote, a: HostEntry, b: HostEntry) -> Check:
     """Measure the messages of a world of two ranks, one on each host."""
-    name, began = f"{a.name}-{b.name}", time.monotonic()
+    name = f"{a.name}-{b.name}"
     lines, fault = run_world(remote, str(mpiexec_path()), (a, b), ("pair",))
-    took_s = round(time.monotonic() - began, 3)
     measured = next((json.loads(line) for line in lines if line[:1] == "{"), None)
     if fault or measured is None:
         meaning = "no group can span these hosts"
         fix = (
             f"let {a.name} and {b.name} reach each other on all ports, by the addresses of the file"
         )
-        return Check(name, "fault", fault or "no result", meaning, fix, took_s)
+        return Check(name, "fault", fault or "no result", meaning, fix)
     rate = measured["bytes_per_s"]
     result = f"{1e6 * measured['latency_s']:.1f} us, {rate / 1e6:.0f} MB/s"
     if rate >= _SLOW:
-        return Check(name, "ok", result, "one group can span them", seconds=took_s)
-    meaning = "one group can span them; moves of data between them are slow"
-    return Check(name, "note", result, meaning, seconds=took_s)
+        return Check(name, "ok", result, "one group can span them")
+    return Check(
+        name, "note", result, "one group can span them; moves of data between them are slow"
+    )
 
 
 def check_joins(remote: Remote, hosts: Sequence[HostEntry], folder: Path | None) -> Check:
@@ -385,7 +385,6 @@ def check_joins(remote: Remote, hosts: Sequence[HostEntry], folder: Path | None)
     """
     if folder is None:
         return Check("joins and leaves", "skipped", "needs the shared folder")
-    began = time.monotonic()
     leavers = ",".join(str(group) for group in range(len(hosts) - 1))
     mpiexec = [str(mpiexec_path()), "-launcher", "fork", "-n", "1"]
     started: list[subprocess.Popen[str]] = []
@@ -393,10 +392,9 @@ def check_joins(remote: Remote, hosts: Sequence[HostEntry], folder: Path | None)
         program = ("groups", str(folder), str(number), leavers)
         started.append(remote.start(host, [*mpiexec, *program_command(program)]))
     fault = remote.finish(started)
-    took_s = round(time.monotonic() - began, 3)
     if fault:
         meaning = "jobs cannot grow from one of these hosts onto another"
         fix = "let the hosts reach each other on all ports, by their host names, too"
-        return Check("joins and leaves", "fault", fault, meaning, fix, took_s)
+        return Check("joins and leaves", "fault", fault, meaning, fix)
     result = f"{len(hosts)} groups joined in turn; all but the last one left"
-    return Check("joins and leaves", "ok", result, "jobs grow and leave hosts", seconds=took_s)
+    return Check("joins and leaves", "ok", result, "jobs grow and leave hosts")

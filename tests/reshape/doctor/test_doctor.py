@@ -19,7 +19,7 @@ from rich.console import Console
 
 from redistribution.copies import kernel
 from reshape.doctor.checks import Check, check_copy_kernel, check_pages, check_shared_memory
-from reshape.doctor.command import Launcher, conclusion, print_checks
+from reshape.doctor.command import conclusion, print_checks, run_worlds
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 
@@ -185,7 +185,7 @@ def test_an_interrupted_check_leaves_no_shared_memory(tmp_path: Path) -> None:
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:  # it accepts, and no group connects
-        _, fault = Launcher(mpiexec_path(), 3.0).run((2, ["groups", str(tmp_path), "0", "1"]))
+        _, fault = run_worlds(None, 3.0, (2, ["groups", str(tmp_path), "0", "1"]))
     finally:
         done.set()
         watcher.join()
@@ -195,9 +195,7 @@ def test_an_interrupted_check_leaves_no_shared_memory(tmp_path: Path) -> None:
 
 
 def test_an_exception_of_a_rank_is_reported(tmp_path: Path) -> None:
-    _, fault = Launcher(mpiexec_path(), 30.0).run(
-        (2, ["groups", str(tmp_path / "no-such"), "0", "1"])
-    )
+    _, fault = run_worlds(None, 30.0, (2, ["groups", str(tmp_path / "no-such"), "0", "1"]))
     assert "FileNotFoundError" in fault
 
 
