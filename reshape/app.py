@@ -383,7 +383,7 @@ class Application(Registrations):
                 "app.checkpoint() is called too late: it decides whether the program restarts; "
                 "call it first in the block, before arrays are registered or is_fresh_start is read"
             )
-        self._checkpointing = Checkpointing.of(job, identity(), every, keep, dir)
+        self._checkpointing = Checkpointing(job, identity(), every, keep, dir)
         if self._role != "first":
             return  # the data comes from the running job, or from its restart point
         saved = self._checkpointing.find_restart(job)

@@ -73,45 +73,36 @@ def parse_every(every: int | str) -> tuple[int, float]:
 
 
 class Checkpointing:
-    """Writes checkpoints at the ends of iterations.
+    """Collective over job.comm. Writes checkpoints at the ends of iterations.
 
     Parameters
     ----------
-    iterations, seconds : when a checkpoint is due; one of them is 0.
-    keep : number of checkpoints that remain.
-    directory : used by rank 0.
+    who : identity of the process in its job; None: no service has started it.
+    every, keep, directory : as of `Application.checkpoint`.
+
+    Raises
+    ------
+    ReshapeError : a value is out of range.
     """
 
     def __init__(
-        self, iterations: int, seconds: float, keep: int, directory: CheckpointDirectory
-    ) -> None:
-        self._iterations, self._seconds = iterations, seconds
-        self._keep, self._directory = keep, directory
-
-    @classmethod
-    def of(
-        cls,
+        self,
         job: JobContext,
         who: Identity | None,
         every: int | str,
         keep: int,
         directory: str | os.PathLike[str] | None,
-    ) -> Checkpointing:
-        """Collective over job.comm. Check the parameters of `Application.checkpoint`.
-
-        Raises
-        ------
-        ReshapeError : a value is out of range.
-        """
-        iterations, seconds = parse_every(every)
-        if index(keep) < 1:
+    ) -> None:
+        self._iterations, self._seconds = parse_every(every)
+        self._keep = index(keep)
+        if self._keep < 1:
             raise ReshapeError(f"app.checkpoint(keep={keep}): expected at least 1")
         if directory is not None and not os.fspath(directory):
             raise ReshapeError("app.checkpoint(dir=''): name a directory, or leave dir out")
         owner = owner_of(job, who)
         name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
         path = Path(name if directory is None else directory).absolute()
-        return cls(iterations, seconds, index(keep), CheckpointDirectory(path, owner))
+        self._directory = CheckpointDirectory(path, owner)  # used by rank 0
 
     def find_restart(self, job: JobContext) -> SavedCheckpoint | None:
         """Collective over job.comm. Claim the directory, and open what the run restarts from.
