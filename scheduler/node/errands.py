@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private
 from scheduler.node.directory import JobFolders
-from scheduler.node.launching import job_bounds
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
 from scheduler.node.leftovers import MpiFiles, check_much_room
 from scheduler.node.processes import AGENT_VARIABLE, ProcessTree
@@ -79,12 +78,11 @@ class Errands:
         if key in self._running or hooks >= MOST_HOOKS:
             log.warning("%s is left out: %d run", key, hooks)
             return
-        folders = {job_bounds.VARIABLE: "\n".join(order.bounds.own_folders)}
         marker = self._marker(key)
         try:
             start = self._launcher.start(
                 ["/bin/sh", "-c", order.command],
-                order.environment | marker | folders,
+                order.environment | marker,
                 order.bounds,
                 is_program=True,
             )

@@ -43,26 +43,25 @@ class OutputEnd:
 
     Parameters
     ----------
-    path : the file.
-    other : another file of the output; "": there is none.
-    note : line to append to `path`; "": none.
-    own_folders : those of the service, one a line; a file in one of them is left alone.
+    files : the file, and others of the output.
+    note : line to append to the file; "": none.
+    own_folders : those of the service; a file in one of them is left alone.
 
     Raises
     ------
     OSError : no process can be started.
     """
 
-    def __init__(self, path: str, other: str, note: str, own_folders: str) -> None:
+    def __init__(self, files: Sequence[str], note: str, own_folders: Sequence[str]) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-I", "-S", job_bounds.__file__, path, note, *filter(None, [other])],
+            [sys.executable, "-I", "-S", job_bounds.__file__, note, *files],
             # Without a variable that tells to which group a process belongs.
-            env={job_bounds.VARIABLE: own_folders},
+            env={job_bounds.VARIABLE: "\n".join(own_folders)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
         )
-        self._files = path, other
+        self._files = files
         assert self._process.stdout is not None
         self._pipe = self._process.stdout
         os.set_blocking(self._pipe.fileno(), False)
@@ -105,10 +104,8 @@ class GroupProcesses:
     ----------
     why : reason of an order to end it; "": there is none.
     kill_at : monotonic time at which SIGKILL follows SIGTERM; None if the group is not to end.
+    bounds : where it runs and writes.
     cpus : CPUs to which its ranks on this node were bound, by rank.
-    output : path of the file with its standard error, and mostly its output; "": none.
-    other_output : path of the file with its standard output, if that is another one.
-    own_folders : folders of the service, one a line, in which its output must not be.
     order : the last signal that was ordered; None: there was none.
     signalled : serial of the last signal that it was sent.
     tail : the end of its output, which is read when a failed group has ended; None: it is not.
@@ -117,12 +114,10 @@ class GroupProcesses:
     job: int
     group: int
     tree: ProcessTree
+    bounds: m.JobBounds
     why: str = ""
     kill_at: float | None = None
     cpus: dict[int, list[int]] = field(default_factory=dict)
-    output: str = ""
-    other_output: str = ""
-    own_folders: str = ""
     order: m.SignalGroup | None = None
     signalled: int = 0
     tail: OutputEnd | None = None
@@ -173,13 +168,14 @@ class GroupProcesses:
         A line is appended to the output of a group that was ended, because mpiexec reports the end
         of processes that had to be killed as a fault of the program.
         """
-        if self.tail is None and self.output and not any(self.tree.start.failure):
+        files = [*filter(None, (self.bounds.error, self.bounds.output))]
+        if self.tail is None and files and not any(self.tree.start.failure):
             ended = f"reshape: the processes of group {self.group} were ended: {self.why}"
             note = "" if self.kill_at is None else ended
             try:
-                self.tail = OutputEnd(self.output, self.other_output, note, self.own_folders)
+                self.tail = OutputEnd(files, note, self.bounds.own_folders)
             except OSError as error:
-                log.warning("cannot read %s: %s", self.output, error.strerror)
+                log.warning("cannot read %s: %s", files[0], error.strerror)
         return self.output_end is not None
 
     def status(self, end: m.GroupEnd | None = None) -> m.GroupStatus:

@@ -16,13 +16,13 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
 from scheduler.node.directory import JobFolders
 from scheduler.node.errands import Errands
 from scheduler.node.group import EndedJobs, GroupProcesses, ranks_at
-from scheduler.node.launching import job_bounds
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
 from scheduler.node.launching.launcher import (
@@ -179,9 +179,10 @@ class NodeGroups:
         self._watches.pop(order.job, None)
         own = {AGENT_VARIABLE: self._mark, GROUP_VARIABLE: f"{order.job}.{order.group}"}
         cpus = {"RESHAPE_CPUS": binding_text(order.cpus)} if order.cpus else {}
-        folders = "\n".join([str(self._folders.memory), *order.bounds.own_folders])
+        own_folders = [str(self._folders.memory), *order.bounds.own_folders]
+        bounds = replace(order.bounds, own_folders=own_folders)
         # Paths in shared memory may differ between hosts.
-        paths = {"RESHAPE_SHM": str(self._folders.shm(order.job)), job_bounds.VARIABLE: folders}
+        paths = {"RESHAPE_SHM": str(self._folders.shm(order.job))}
         if not order.environment.get("RESHAPE_SERVER"):
             paths["RESHAPE_SERVER"] = str(self._folders.job_access)
         try:
@@ -189,7 +190,7 @@ class NodeGroups:
             self._folders.make_job_folder(order.job)
             cgroup = self._cgroups.folder_of(*key)
             started_at = time.time()  # before there is a process that creates files
-            start = self._started(order, own | cpus | paths, cgroup)
+            start = self._started(order, own | cpus | paths, bounds, cgroup)
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
@@ -201,19 +202,13 @@ class NodeGroups:
             is_proxy=order.is_proxy,
             cgroup=cgroup,
         )
-        output, errors = order.bounds.output, order.bounds.error
-        self._groups[key] = GroupProcesses(
-            *key,
-            tree,
-            cpus=order.cpus,
-            output=errors or output,
-            other_output=output if errors else "",
-            own_folders=folders,
-        )
+        self._groups[key] = GroupProcesses(*key, tree, bounds, cpus=order.cpus)
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
 
-    def _started(self, order: m.StartGroup, marks: dict[str, str], cgroup: str) -> MpiexecStart:
+    def _started(
+        self, order: m.StartGroup, marks: dict[str, str], bounds: m.JobBounds, cgroup: str
+    ) -> MpiexecStart:
         """Start the mpiexec of a group, or the proxy of one on another host.
 
         `marks` are variables for the launcher, and by which the agent recognises the processes.
@@ -233,7 +228,7 @@ class NodeGroups:
         return self._launcher.start(
             command,
             environment,
-            order.bounds,
+            bounds,
             size=size,
             cgroup=cgroup,
             is_program=order.script,
@@ -426,7 +421,7 @@ class NodeGroups:
         if tree.status != 0:
             self._mpi_files.remove_later(tree)
         self._memory_use.ended(group.job, tree.largest_process)
-        self._note_end(group.status(msgspec.structs.replace(end, why=why, fault=fault)))
+        self._note_end(group.status(replace(end, why=why, fault=fault)))
         log.info(
             "end job=%d group=%d code=%d signal=%d %s",
             group.job,

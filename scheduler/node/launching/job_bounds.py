@@ -11,10 +11,10 @@ A job inherits the umask and the soft resource limits of the process that submit
 script, in a process of its own, which writes the end of a file to the standard output and appends a
 line to the file:
 
-    python -I -S job_bounds.py FILE NOTE [OTHER]
+    python -I -S job_bounds.py NOTE FILE [OTHER]...
 
-The first line that is written is the number, from 0, of the first one of FILE and OTHER whose file
-system has no room, and empty if both have.
+The first line that is written is the number, from 0, of the first one of these files whose file
+system has no room, and empty if all have.
 
 Nothing is appended if NOTE is empty. Nothing is done if FILE is not a regular file, or is one of
 the service or of another user: the job may have replaced its output by a link.
@@ -251,11 +251,11 @@ def take_limits(limits: Mapping[str, int]) -> list[str]:
 def main() -> None:
     """Write the end of the file that the arguments name, and append the line to it."""
     signal.alarm(TAIL_S)  # also if the agent is gone by then
-    path, note, *others = sys.argv[1:]
-    full = [str(k) for k, file in enumerate((path, *others)) if lacks_room(file)]
+    note, *files = sys.argv[1:]
+    full = [str(k) for k, file in enumerate(files) if lacks_room(file)]
     os.write(1, "".join([*full[:1], "\n"]).encode())
     own = os.environ.get(VARIABLE, "").splitlines()
-    descriptor = open_output(path, os.O_RDWR | os.O_APPEND, 0, own)
+    descriptor = open_output(files[0], os.O_RDWR | os.O_APPEND, 0, own)
     status = os.fstat(descriptor)
     if not is_null(status):
         begin = max(0, status.st_size - TAIL_BYTES)

@@ -30,6 +30,7 @@ import psutil
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.node.directory import MEMORY
+from scheduler.node.launching import job_bounds
 from scheduler.node.launching.prctl import become_subreaper
 from scheduler.node.launching.starter import CANNOT_START, NO_ROOM, NUMBER_BYTES
 from scheduler.protocol.agent_messages import Fault, GroupEnd, JobBounds
@@ -241,10 +242,13 @@ class ProcessLauncher:
         ------
         OSError : no process can be started.
         """
+        environment = clean_environment(environment)
+        if bounds.own_folders:
+            environment[job_bounds.VARIABLE] = "\n".join(bounds.own_folders)
         request = {
             "command": list(command),
             "is_program": is_program,
-            "environment": clean_environment(environment),
+            "environment": environment,
             "cgroup": cgroup,
             "spans": spans,
             **msgspec.structs.asdict(bounds),

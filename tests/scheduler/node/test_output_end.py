@@ -15,7 +15,7 @@ from scheduler.node.group import OutputEnd
 
 def read(path: Path, note: str = "", own: Path | str = "") -> str:
     """Read the end of a file, and wait for the process that does it."""
-    end = OutputEnd(str(path), "", note, str(own))
+    end = OutputEnd([str(path)], note, [str(own)])
     limit = time.monotonic() + 60
     while (text := end.text()) is None:
         assert time.monotonic() < limit
