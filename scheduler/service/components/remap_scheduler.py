@@ -108,7 +108,6 @@ class RemapScheduler:
             events.append(JobStarted(at=now, job=job.id))
         transaction = self.transactions.of(job)
         if transaction is not None:
-            transaction.registered_bytes = message.registered_bytes
             self.transactions.set_port(job, transaction, "")  # a job that computes accepts nothing
             if message.epoch >= transaction.serial and transaction.phase != "committed":
                 events += self._commit(job, transaction, ResizeTimes())
@@ -144,7 +143,6 @@ class RemapScheduler:
         resize = job.resize
         if transaction is None or resize is None or message.epoch >= resize.serial:
             return m.Proceed(id=message.id)
-        transaction.registered_bytes = message.registered_bytes
         if resize.expands:
             assert resize.group is not None
             alive = self.startup.alive(job, resize.joining)
@@ -152,26 +150,28 @@ class RemapScheduler:
                 return m.Proceed(id=message.id, expands_to=resize.new)
             if transaction.phase == "ready":
                 self.transactions.enter(job, transaction, "joining")
-            self._watch(job, transaction)
+            self._watch(job, message)
             size = _joining_size(job, resize)
             return m.Join(id=message.id, serial=resize.serial, group=resize.group, size=size)
         if transaction.phase == "committed":
             return m.Proceed(id=message.id)
-        self._watch(job, transaction)
+        self._watch(job, message)
         return m.Leave(id=message.id, serial=resize.serial, groups=list(resize.leaving))
 
-    def _watch(self, job: Job, transaction: Transaction) -> None:
+    def _watch(self, job: Job, message: m.AtResizePoint) -> None:
         """Let the agents end the job if its restart point exists for longer than the deadline.
 
         The service never ends such a watch: it is harmless once the restart point is removed, the
         next group of the job ends it, and it is what ends a job that hangs while there is no
         service.
         """
-        limits = self.deadlines
-        rate = limits.move_bytes_per_s
-        allowed = limits.join_s + transaction.registered_bytes / rate
+        assert job.resize is not None
+        rate = self.deadlines.move_bytes_per_s
         watch = m.WatchJoin(
-            job=job.id, serial=transaction.serial, deadline_s=allowed, bytes_per_s=rate
+            job=job.id,
+            serial=job.resize.serial,
+            deadline_s=self.deadlines.join_s + message.registered_bytes / rate,
+            bytes_per_s=rate,
         )
         nodes = {node for group in job.groups for node in self.startup.nodes_of(job, group)}
         for node in sorted(nodes):

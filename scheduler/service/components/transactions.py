@@ -59,7 +59,6 @@ class Transaction:
     joiner: tuple[bytes, int] | None = None
     port: str = ""
     start_s: float = 0.0
-    registered_bytes: int = 0
     times: ResizeTimes | None = None
     died: float | None = None
     cancelled: float | None = None
