@@ -14,12 +14,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import islice
-from pathlib import Path
 
 import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
+from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.service.child_process import ChildProcess
 from scheduler.service.reader_process import ANSWER, READY, ForecastQuestion, Question
@@ -183,8 +183,6 @@ class ReaderLink:
     Parameters
     ----------
     name : "reader" or "forecaster", for messages; the module of the process is named after it.
-    journal, endpoint : the file that the reader reads, and the socket that it connects to.
-    log_file : file for the messages of the reader.
     send : sends a message at once; False if there is no such peer.
     relay : queues the frames of an answer for a peer.
     patience_s : seconds after which a question that has no answer is refused.
@@ -193,19 +191,17 @@ class ReaderLink:
     def __init__(
         self,
         name: str,
-        journal: Path,
-        endpoint: str,
-        log_file: Path,
-        *,
+        directory: ServiceDirectory,
         send: Callable[[bytes, list[bytes]], bool],
         relay: Callable[[bytes, list[bytes]], None],
-        patience_s: float = PATIENCE_S,
+        patience_s: float,
     ) -> None:
         self._name, self._patience_s = name, patience_s
         self._send, self._relay = send, relay
         self._asked: dict[int, _Asked] = {}
         self._number = 0
-        self._process = ChildProcess(name, [journal, endpoint], log_file)
+        arguments = [directory.journal, directory.endpoint]
+        self._process = ChildProcess(name, arguments, directory.log(name))
         self._ready = False
         self.identity = b""
 

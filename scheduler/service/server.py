@@ -134,8 +134,9 @@ class Service:
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()
         self._connections = Connections(directory, config.listen, refused)
-        self.reader = self._reader("reader")
-        self.forecaster = self._reader("forecaster", patience_s=FORECAST_S)
+        ways = self._send_now, self._answer_question
+        self.reader = ReaderLink("reader", directory, *ways, PATIENCE_S)
+        self.forecaster = ReaderLink("forecaster", directory, *ways, FORECAST_S)
         self.requests = RequestHandler(
             self.components,
             self.driver,
@@ -152,17 +153,6 @@ class Service:
         self._ticked = self._probed = 0.0
         clock = self.components.clock
         self._retention = Retention(self.components.journal, config.journal, clock.wall)
-
-    def _reader(self, name: str, *, patience_s: float = PATIENCE_S) -> ReaderLink:
-        return ReaderLink(
-            name,
-            self.directory.journal,
-            self.directory.endpoint,
-            self.directory.log(name),
-            send=self._send_now,
-            relay=self._answer_question,
-            patience_s=patience_s,
-        )
 
     def send(self, identity: bytes, message: m.Message) -> None:
         """Queue a message for a peer; it leaves after the journal of this turn is written."""
