@@ -132,7 +132,7 @@ class NodeGroups:
             group.kill_at is not None or group.tree.status is not None for group in groups
         ):
             return 20
-        if any(group.tree.awaits_proxies for group in groups):
+        if any(group.tree.start.awaits_proxies for group in groups):
             return 2
         now = time.monotonic()
         if any(not g.tree.has_begun and now - g.tree.started < YOUNG_S for g in groups):

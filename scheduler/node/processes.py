@@ -127,11 +127,6 @@ class ProcessTree:
     cgroup: str = ""
 
     @property
-    def awaits_proxies(self) -> bool:
-        """Whether the commands of the proxies on other hosts are still to be read."""
-        return self.status is None and self.start.awaits_proxies
-
-    @property
     def pid(self) -> int:
         """Process number of mpiexec."""
         return self.start.pid

@@ -157,7 +157,9 @@ class JobEnds:
         why = f"its agent on {node} was lost"
         if self._core.machine.nodes[node].up:
             joins = job.resize is not None and group in job.resize.joining
-            awaited = job.state is JobState.STARTING or (joins and self._remap.is_starting(job))
+            awaited = job.state is JobState.STARTING or (
+                joins and self._remap.phase_of(job) == "starting"
+            )
             agent = self._reports.agents.get(node)
             if awaited or agent is None or self._startup.starts(job, group):
                 return None
@@ -181,7 +183,7 @@ class JobEnds:
             done = self._remap.finished_contraction(job)
             if done:
                 return done
-            committed = self._remap.is_committed(job)
+            committed = self._remap.phase_of(job) == "committed"
             gone = {
                 group: status
                 for group, status in gone.items()

@@ -181,7 +181,7 @@ class JobStartup:
             starts = job.state is JobState.STARTING and self._may_write(job, group)
             if (starts or joins) and self.status(job, group) is None:
                 self._start(job, group, "join" if joins else "first")
-            if self.placements.has_hosts:
+            if self._monitor.has_hosts:
                 self._arrange_hosts(job, group)
         grace_s = 0.0  # what a running job does not need has no data, and mpiexec is to be silent
         if job.state is JobState.COMPLETING:
@@ -196,7 +196,7 @@ class JobStartup:
         is_swept = self._sweep_left_hosts(job, statuses)
         alive = {status.group for _, status in statuses if status.alive}
         parts = len(alive)
-        if self.placements.has_hosts:
+        if self._monitor.has_hosts:
             parts = sum(len(self.nodes_of(job, group)) for group in job.groups)
         return is_swept and alive == job.groups.keys() and len(statuses) == parts
 
@@ -333,7 +333,7 @@ class JobStartup:
 
         Nothing is removed while it is not known on which hosts the groups are.
         """
-        if not self.placements.has_hosts:
+        if not self._monitor.has_hosts:
             return True
         host_of = self._monitor.memory_host_of
         in_use = {host_of(node) for group in job.groups for node in self.nodes_of(job, group)}
@@ -444,7 +444,7 @@ class JobStartup:
             name = self._name_of_host(node) or node
             counts[name] = counts.get(name, 0) + count
         world = {
-            "RESHAPE_SERVER": "" if self.placements.has_hosts else self._directory.endpoint,
+            "RESHAPE_SERVER": "" if self._monitor.has_hosts else self._directory.endpoint,
             "RESHAPE_JOB": str(job.id if step is None else step.job),
             "RESHAPE_GROUP": str(group),
             "RESHAPE_TOKEN": launch.token,

@@ -21,6 +21,8 @@ import logging
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from math import inf, isclose
 
 from msgspec.structs import replace
 
@@ -162,10 +164,11 @@ class NodeStates:
         if status.state is not BatchState.RUNNING:
             return []
         configured, nodes = self._monitor.configured, self._core.machine.nodes
+        at, same = status.end or inf, partial(isclose, rel_tol=0, abs_tol=SAME_END_S)
         changed = [
             node
             for node in self._allocated_until(status.end)
-            if not _is_same(configured[node.name].until, status.end)
+            if not same(configured[node.name].until or inf, at)
         ]
         if not changed:
             return []
@@ -408,12 +411,6 @@ def partition_infos(config: ServeConfig, core: Core) -> list[m.PartitionInfo]:
         )
         for name, own in config.partitions.items()
     ]
-
-
-def _is_same(end: float | None, other: float | None) -> bool:
-    if end is None or other is None:
-        return end is other
-    return abs(end - other) <= SAME_END_S
 
 
 def _failed(node: Node) -> bool:

@@ -43,11 +43,6 @@ class Placements:
         self._core, self._monitor, self._binding = core, monitor, binding
         self._launches, self._reports = launches, monitor.reports
 
-    @property
-    def has_hosts(self) -> bool:
-        """Whether there are, or were, nodes on other hosts than that of the service."""
-        return self._monitor.has_hosts
-
     def node_of(self, job: Job, group: int) -> str:
         """Return the node of a group's first processor, whose agent starts its mpiexec."""
         return next(iter(self._core.machine.by_node(job.groups[group])))
@@ -58,7 +53,7 @@ class Placements:
 
     def processors_by_host(self, job: Job, group: int) -> dict[str, int]:
         """Return how many processors a group has on each host, by a node of it."""
-        if not self.has_hosts:
+        if not self._monitor.has_hosts:
             return {self.node_of(job, group): len(job.groups[group])}
         first_nodes: dict[str, str] = {}
         counts: dict[str, int] = {}
@@ -70,7 +65,7 @@ class Placements:
     def nodes_of(self, job: Job, group: int) -> list[str]:
         """Return the nodes whose agents start processes of a group, one for each of its hosts."""
         per_rank = self._per_rank(job, group)
-        if not self.has_hosts or per_rank == len(job.groups[group]):
+        if not self._monitor.has_hosts or per_rank == len(job.groups[group]):
             return [self.node_of(job, group)]
         if per_rank == 1:
             return self.hosts_of(job, group)

@@ -113,7 +113,8 @@ class RemapScheduler:
                 events += self._commit(job, transaction, ResizeTimes())
         if message.requests not in (None, job.bounds):
             events.append(SizesRequested(now, job.id, *message.requests))
-        if self.is_committed(job) and job.resize is not None and not job.resize.expands:
+        is_committed = transaction is not None and transaction.phase == "committed"
+        if is_committed and job.resize is not None and not job.resize.expands:
             return events  # measured on a size that the core has only when the groups have ended
         events.append(
             ResizePoint(
@@ -272,15 +273,10 @@ class RemapScheduler:
 
     # ------------------------------------------------------------------ from the node
 
-    def is_starting(self, job: Job) -> bool:
-        """Whether the new group of a job is being started."""
+    def phase_of(self, job: Job) -> str:
+        """Return the phase of the resize of a job; "": it is not resized."""
         transaction = self.transactions.of(job)
-        return transaction is not None and transaction.phase == "starting"
-
-    def is_committed(self, job: Job) -> bool:
-        """Whether the resize of a job is committed and its end is awaited."""
-        transaction = self.transactions.of(job)
-        return transaction is not None and transaction.phase == "committed"
+        return "" if transaction is None else transaction.phase
 
     def finished_contraction(self, job: Job) -> list[Event]:
         """End a contraction when it is committed and the processes of its groups are gone."""

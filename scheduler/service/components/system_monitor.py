@@ -133,7 +133,10 @@ class SystemMonitor:
             self.reports.agents.pop(hello.node, None)
             known, served_before = None, False
         if known is None:
-            self._end_groups(identity, unwanted)
+            for status in unwanted:
+                why = "its node was lost"
+                kill = m.KillGroup(job=status.job, group=status.group, grace_s=0, why=why)
+                self._send(identity, kill)
             self._journal.note_agent(hello.node, name)
             if unwanted:
                 return events
@@ -146,14 +149,6 @@ class SystemMonitor:
             # The next agent reports the restart points, if it comes in time.
             events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
-
-    def _end_groups(self, agent: bytes, groups: Sequence[m.GroupStatus]) -> None:
-        """Let an agent end groups that the core does not have any more."""
-        for status in groups:
-            kill = m.KillGroup(
-                job=status.job, group=status.group, grace_s=0, why="its node was lost"
-            )
-            self._send(agent, kill)
 
     def _check_host(self, known: AgentState, host: str) -> None:
         """Refuse an agent while that of another host serves its node."""
