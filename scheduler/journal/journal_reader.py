@@ -19,7 +19,7 @@ from functools import partial
 from itertools import groupby
 from math import inf
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -48,8 +48,6 @@ from scheduler.state.records import CoreRecord, decode_core, decode_job
 from scheduler.text.formats import format_moment
 
 log = logging.getLogger(__name__)
-
-T = TypeVar("T")
 
 #: Orders of one job that `orders_of` returns at most, the latest.
 ORDERS_LIMIT = 10_000
@@ -291,38 +289,31 @@ class JournalReader:
         last = dict(
             self.rows("SELECT job, batch FROM records WHERE ended_at IS NULL AND state!='PENDING'")
         )
-        points: list[ResizePoint] = []
         if not last:
-            return points
-        first = max(min(last.values()), int(self.meta(MEASURED) or 0))
-        for batch, kind, blob in self.rows(
-            "SELECT batch, kind, event FROM events ORDER BY seq DESC"
-        ):
-            if batch <= first:
-                break
-            if kind != ResizePoint.__name__:
-                continue
-            name = f"a resize point of batch {batch}"
-            for event in self._decoded([(name, blob)], event_decoder):
-                if isinstance(event, ResizePoint) and batch > last.get(event.job, batch):
-                    points.append(event)
-        return points[::-1]
+            return []
+        begin = "SELECT seq FROM events WHERE batch<=? ORDER BY seq DESC LIMIT 1"
+        rows = self.rows(
+            "SELECT batch, event FROM events WHERE kind='ResizePoint'"
+            f" AND seq>ifnull(({begin}), 0) ORDER BY seq",
+            max(min(last.values()), int(self.meta(MEASURED) or 0)),
+        )
+        return [
+            event
+            for batch, event in self._decoded("a resize point", rows, event_decoder)
+            if isinstance(event, ResizePoint) and batch > last.get(event.job, batch)
+        ]
 
     def latest_event_at(self) -> float:
         """Return the time of the latest event, -inf if there is none."""
         rows = self.rows("SELECT event FROM events ORDER BY seq DESC LIMIT 1")
-        for event in self._decoded((("the latest event", row[0]) for row in rows), event_decoder):
-            return float(event.at)
-        return -inf
+        times = [event.at for (event,) in self._decoded("the latest event", rows, event_decoder)]
+        return float(times[0]) if times else -inf
 
     def events_of(self, job: int) -> list[Event]:
         """Return the events of one job, oldest first, its resize points excepted."""
-        rows = self.rows(
-            f"SELECT event FROM events WHERE job=? AND kind NOT IN {ROUTINE} ORDER BY seq", job
-        )
-        return list(
-            self._decoded(((f"an event of job {job}", row[0]) for row in rows), event_decoder)
-        )
+        query = f"SELECT event FROM events WHERE job=? AND kind NOT IN {ROUTINE} ORDER BY seq"
+        rows = self._decoded(f"an event of job {job}", self.rows(query, job), event_decoder)
+        return [event for (event,) in rows]
 
     def orders_of(self, job: int, *, routine: bool = False) -> list[tuple[float, Order]]:
         """Return (time, order) of one job, oldest first; with `routine` also `Continue`.
@@ -330,16 +321,9 @@ class JournalReader:
         Of more than `ORDERS_LIMIT` orders the latest are returned.
         """
         kinds = "" if routine else f"AND kind NOT IN {ROUTINE}"
-        rows = self.rows(
-            f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?',
-            *(job, ORDERS_LIMIT),
-        )
-        orders = [
-            (at, order)
-            for at, blob in rows
-            for order in self._decoded([(f"an order of job {job}", blob)], order_decoder)
-        ]
-        return orders[::-1]
+        query = f'SELECT at, "order" FROM orders WHERE job=? {kinds} ORDER BY seq DESC LIMIT ?'
+        rows = self.rows(query, job, ORDERS_LIMIT)
+        return [*self._decoded(f"an order of job {job}", rows, order_decoder)][::-1]
 
     def phases_of(self, job: int) -> list[Phase]:
         """Return the steps of all resizes of one job, oldest first."""
@@ -351,7 +335,7 @@ class JournalReader:
     def facts(self, job: int) -> ReportedFacts:
         """Return what a program reported of itself."""
         rows = self.rows("SELECT facts FROM facts WHERE job=?", job)
-        for facts in self._decoded(((f"the facts of job {job}", row[0]) for row in rows), _facts):
+        for (facts,) in self._decoded(f"the facts of job {job}", rows, _facts):
             return {name: value for name, value in facts.items() if value is not None}
         return {}
 
@@ -366,12 +350,12 @@ class JournalReader:
         return iteration if isinstance(iteration, int) else 0
 
     def _decoded(
-        self, records: Iterable[tuple[str, bytes]], decoder: msgspec.json.Decoder[T]
-    ) -> Iterator[T]:
-        """Decode (name, record) pairs; those that cannot be read are reported and left out."""
-        for name, blob in records:
+        self, name: str, rows: Iterable[Any], decoder: msgspec.json.Decoder[Any]
+    ) -> Iterator[Any]:
+        """Decode the last column of rows; those that cannot be read are reported and left out."""
+        for *others, blob in rows:
             try:
-                yield decoder.decode(blob)
+                yield (*others, decoder.decode(blob))
             except (msgspec.DecodeError, ValueError) as error:
                 self.report_unreadable(name, error)
 
