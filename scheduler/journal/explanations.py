@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from operator import itemgetter
 from typing import TypeAlias
 
 from msgspec import UNSET
@@ -51,12 +52,9 @@ from scheduler.text.plain import LONGEST_LABEL, plain
 Orders: TypeAlias = Sequence[tuple[float, Order]]
 
 
-def merged(events: Sequence[Event], orders: Orders) -> Iterator[tuple[float, Event | Order]]:
+def merged(events: Sequence[Event], orders: Orders) -> list[tuple[float, Event | Order]]:
     """Merge events and orders by time; at one instant events come first."""
-    merged: list[tuple[float, int, Event | Order]] = [(event.at, 0, event) for event in events]
-    merged += [(at, 1, order) for at, order in orders]
-    merged.sort(key=lambda entry: entry[:2])
-    return ((at, what) for at, _, what in merged)
+    return sorted([*((event.at, event) for event in events), *orders], key=itemgetter(0))
 
 
 class HeldGroups:
@@ -82,13 +80,13 @@ class HeldGroups:
                 self.resize = what
             case Contract():
                 self.resize = what
-            case ResizeDone() if self.resize is not None and self.resize.serial == what.serial:
-                if isinstance(self.resize, Contract):
-                    self._remove(self.resize.groups)
-                self.resize = None
-            case ResizeFailed() if self.resize is not None and self.resize.serial == what.serial:
-                if isinstance(self.resize, Expand):
-                    self._remove(_groups(self.resize))
+            case ResizeDone(serial=serial) | ResizeFailed(serial=serial):
+                if self.resize is None or self.resize.serial != serial:
+                    return False
+                gone = self.leaving if isinstance(what, ResizeDone) else self.joining
+                self.groups = {
+                    group: held for group, held in self.groups.items() if group not in gone
+                }
                 self.resize = None
             case JobEnded():
                 self.groups, self.resize = {}, None
@@ -97,18 +95,14 @@ class HeldGroups:
         return True
 
     @property
-    def joining(self) -> Iterable[int]:
+    def joining(self) -> Collection[int]:
         """Groups that start and have not joined yet."""
         return _groups(self.resize) if isinstance(self.resize, Expand) else ()
 
     @property
-    def leaving(self) -> Iterable[int]:
+    def leaving(self) -> Collection[int]:
         """Groups that leave and still hold their processors."""
         return self.resize.groups if isinstance(self.resize, Contract) else ()
-
-    def _remove(self, groups: Iterable[int]) -> None:
-        for group in groups:
-            self.groups.pop(group, None)
 
 
 def allocation(events: Sequence[Event], orders: Orders) -> list[tuple[float, str]]:
@@ -192,10 +186,9 @@ def explanation_lines(
             last_continue = None
     _leave_out(lines, on_tasks)
     for phase in phases:
-        if phase.phase in ("ready", "joining", "committed"):
-            lines.append(
-                m.Story(at=phase.at, text=f"resize {phase.serial}: {_PHASES[phase.phase]}")
-            )
+        if phase.phase in _PHASES:
+            text = f"resize {phase.serial}: {_PHASES[phase.phase]}"
+            lines.append(m.Story(at=phase.at, text=text))
     lines.sort(key=lambda line: line.at)
     return [replace(line, at=line.at + ahead_s) for line in lines]
 
