@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from told import WAITS
+from waiting import wait_until
 
 from reshape.errors import ReshapeError
 from scheduler.journal.journal_reader import reading
@@ -118,17 +119,21 @@ def test_a_replay_follows_a_run_through_its_recoveries(served: Any) -> None:
     assert found.resizes >= 2
 
 
-def test_a_damaged_record_falls_back_to_the_events(served: Any) -> None:
+def test_a_damaged_record_is_left_out_if_its_loss_is_accepted(served: Any) -> None:
     served.start("--processors", "2")
-    ended, running = served.submit(["true"]), served.submit(["sleep", "600"])
-    assert served.wait(ended).state == "COMPLETED"
-    served.until(running, "RUNNING")
+    kept, lost = served.submit(["sleep", "600"]), served.submit(["sleep", "600"])
+    for job in (kept, lost):
+        served.until(job, "RUNNING")
     served.kill()
     with contextlib.closing(sqlite3.connect(served.place.journal)) as journal, journal:
-        journal.execute("UPDATE records SET record=X'00' WHERE job=?", (running,))
-    served.start()
-    assert served.job(ended).state == "COMPLETED"
-    assert served.job(running).state == "RUNNING"
+        journal.execute("UPDATE records SET record=X'00' WHERE job=?", (lost,))
+    with pytest.raises(ReshapeError, match=f"the record of job {lost} was left out"):
+        served.start()
+    served.start(*served.options, "--accept-loss")
+    assert served.job(kept).state == "RUNNING"
+    with pytest.raises(ReshapeError, match=f"job {lost} is not in the journal any more"):
+        served.job(lost)
+    wait_until(lambda: [process.name() for process in served.processes()].count("sleep") == 1)
 
 
 def test_a_journal_of_a_later_release_is_not_touched(served: Any) -> None:
