@@ -6,9 +6,9 @@ shortest job backfilled first. The reports have the tables beside ours, and clai
 number is above 0: a difference, or how far a ratio exceeds the one that the text gives. Ours is
 taken seed by seed.
 
-`run` and `report` are those of chapter 6: tables 6.1 to 6.4, sentences of 6.4. `run_strategy` and
-`report_strategies` are those of chapter 7, selections for shared nodes and RUA-Backfilling: tables
-7.1 to 7.8, figures 7.8 to 7.12, sentences of 7.6 against the thesis' own tables and our runs.
+`report` is that of chapter 6: tables 6.1 to 6.4, sentences of 6.4. `report_strategies` is that of
+chapter 7, selections for shared nodes and RUA-Backfilling: tables 7.1 to 7.8, figures 7.8 to 7.12,
+sentences of 7.6 against the thesis' own tables and our runs.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import inf, log
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -42,7 +43,7 @@ from simulator.studies.claims import (
     plain,
     reported,
 )
-from simulator.study.study import Parameters, Report, Row, trace_path
+from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
 from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, Demands
@@ -56,35 +57,43 @@ HOUR_S = 3600.0
 PER_NODE = 4
 
 
+#: Strategy -> scenario, or changes of EASY with shortest job backfilled first. FF and FC are those
+#: of chapter 6; tables 7.1 to 7.7 repeat the numbers of FF. "LCT=1" is LessConsumeThreshold with a
+#: factor of 1.
+STRATEGIES: Final[dict[str, dict[str, Any]]] = {
+    "FF": {"selection": "equi-distribute"},
+    "FC": {"selection": "contiguous"},
+    "LC": {"selection": "less-consume"},
+    "LCT=1": {"selection": "less-consume-threshold", "selection.factor": 1.0},
+    "LCT=1.15": {"selection": "less-consume-threshold", "selection.factor": 1.15},
+    "LCT=1.25": {"selection": "less-consume-threshold", "selection.factor": 1.25},
+    "LCT=1.5": {"selection": "less-consume-threshold", "selection.factor": 1.5},
+    "RUA": {"name": "rua"},
+}
+
+
 def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Simulate one trace with one mix of demands under one selection.
+    """Simulate one trace with one mix of demands under one strategy.
 
     Parameters
     ----------
     parameters : seed, trace, processors, jobs, mix ("none" for run times as in the trace, "high",
-        "med" or "low"), selection; windows and penalty as of `Sharing`; tolerance_s, by which a job
-        may exceed its request before it is killed, s; changes, further fields of the scenario.
+        "med" or "low"), strategy (of `STRATEGIES`, or a selection); windows and penalty as of
+        `Sharing`; tolerance_s, by which a job may exceed its request before it is killed, s.
 
     Returns
     -------
     bsld_p95, bsld_mean, wait_p95_s, wait_mean_s, penalised_p95_pct, penalised_mean_pct of the jobs
-    that were not killed, and killed.
+    that were not killed; killed; cpus_p95, the 95th percentile over the hours of the mean number of
+    processors in use.
     """
-    fields = {"backfill_order": "sjf", "selection": parameters["selection"]}
-    return numbers(simulated(parameters, "easy", fields))
+    ran = simulated(parameters)
+    return numbers(ran) | {"cpus_p95": float(np.percentile(processors_by_hour(ran), 95))}
 
 
-def simulated(
-    parameters: Mapping[str, Any], policy: str, fields: Mapping[str, Any]
-) -> sim.Simulation:
-    """Simulate one trace with one mix of demands.
-
-    Parameters
-    ----------
-    parameters : as of `run`, without the selection.
-    policy, fields : scenario by name, and fields that it gets before those of `changes`.
-    """
-    mix = parameters["mix"]
+def simulated(parameters: Mapping[str, Any]) -> sim.Simulation:
+    """Simulate the run of some parameters; see `run`."""
+    mix, strategy = parameters["mix"], parameters["strategy"]
     path = str(trace_path(parameters, parameters["trace"]))
     trace = _trace(path, float(parameters["tolerance_s"]))
     machine: dict[str, Any] = {
@@ -96,10 +105,13 @@ def simulated(
         trace = Demands(MIXES[mix]).of(trace, int(parameters["seed"]))
         machine["shared_per_node"] = {NAME: CAPACITY}
         sharing = {"windows": parameters["windows"], "penalty": parameters["penalty"]}
+    scenario = STRATEGIES.get(strategy, {"selection": strategy})
+    if "name" not in scenario:
+        scenario = {"name": "easy", "backfill_order": "sjf", **scenario}
     return sim.simulate(
         sim.Jobs(trace).first(int(parameters["jobs"])),
         machine=machine,
-        scenario={"name": policy, **fields, **(parameters.get("changes") or {})},
+        scenario=scenario,
         sharing=sharing,
     )
 
@@ -132,11 +144,12 @@ def _trace(path: str, tolerance_s: float) -> swf.Trace:
     return msgspec.structs.replace(trace, columns=trace.columns | {"requested_time": limit})
 
 
+#: Key of a run: trace, mix and strategy.
+KEY: Final = itemgetter("name", "mix", "strategy")
 PAPER: Final = paper("sharing")
 #: (centre, mix, selection) -> the paper's numbers.
 P95: Final = keyed(PAPER.p95)
 MEAN: Final = keyed(PAPER.mean)
-SELECTIONS: Final = {"equi-distribute": "FF", "contiguous": "FC"}
 #: Title of a table, the paper's numbers, and our metrics in their order.
 TABLES: Final = (
     ("Tables 6.1 and 6.3, 95th percentiles", P95,
@@ -148,7 +161,7 @@ TABLES: Final = (
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with the paper's numbers in brackets, the trace that fits them, and the claims."""
-    results = StudyResults(rows, _key)
+    results = StudyResults(rows, KEY)
     fits = {
         of: {trace: _distance(results, trace) for trace in results.parts() if centre(trace) == of}
         for of in ("CTC", "SDSC")
@@ -159,18 +172,14 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     ]
     title = "Mean |ln(ours / paper)| over the cells of both tables, smaller is nearer:"
     parts = [*(_table(results, *table) for table in TABLES), "\n".join([title, *lines])]
-    return reported(parts, {"tables": _data(results), "distances": fits}, judge(results))
+    metrics = dict.fromkeys(metric for _, _, names in TABLES for metric in names)
+    data = results.data(("trace", "mix", "selection"), metrics)
+    return reported(parts, {"tables": data, "distances": fits}, judge(results))
 
 
 def centre(trace: str) -> str:
     """Centre of the paper's tables that a trace stands for."""
     return "CTC" if trace.startswith("CTC") else "SDSC"
-
-
-def _key(parameters: Parameters) -> Key:
-    """Trace, mix and selection."""
-    selection = parameters["selection"]
-    return parameters["name"], parameters["mix"], SELECTIONS.get(selection, selection)
 
 
 def _distance(results: StudyResults, trace: str) -> float:
@@ -183,16 +192,6 @@ def _distance(results: StudyResults, trace: str) -> float:
                 if of == centre(trace) and ours > 0:
                     distances.append(abs(log(ours / value)))
     return mean(distances)
-
-
-def _data(results: StudyResults) -> list[dict[str, Any]]:
-    """Means with their intervals, for JSON."""
-    metrics = dict.fromkeys(metric for _, _, names in TABLES for metric in names)
-    return [
-        {"trace": key[0], "mix": key[1], "selection": key[2]}
-        | {metric: plain(results.interval(key, metric)) for metric in metrics}
-        for key in results
-    ]
 
 
 def _table(results: StudyResults, title: str, table: Any, metrics: Sequence[str]) -> str:
@@ -227,45 +226,6 @@ def _larger_in_tables(of: str, metric: str, more: str, less: str) -> float:
     first, last = (table[(of, *each.split())][index] for each in (more, less))
     difference: float = first - last
     return difference
-
-
-#: Strategy -> selection and further fields of the scenario. FF is that of chapter 6, whose numbers
-#: tables 7.1 to 7.7 repeat; "LCT=1" is LessConsumeThreshold with a factor of 1.
-STRATEGIES: Final[dict[str, dict[str, Any]]] = {
-    "FF": {"selection": "equi-distribute"},
-    "LC": {"selection": "less-consume"},
-    "LCT=1": {"selection": "less-consume-threshold", "selection.factor": 1.0},
-    "LCT=1.15": {"selection": "less-consume-threshold", "selection.factor": 1.15},
-    "LCT=1.25": {"selection": "less-consume-threshold", "selection.factor": 1.25},
-    "LCT=1.5": {"selection": "less-consume-threshold", "selection.factor": 1.5},
-    "RUA": {},
-}
-
-
-def run_strategy(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Simulate one trace with one mix of demands under one strategy.
-
-    Parameters
-    ----------
-    parameters : as of `run`, with `strategy` (see `STRATEGIES`) in
-        place of `selection`.
-
-    Returns
-    -------
-    What `run` returns, and cpus_p95: 95th percentile over the hours of the mean number of
-    processors in use.
-
-    Raises
-    ------
-    KeyError : the strategy is unknown.
-    """
-    strategy = parameters["strategy"]
-    fields = dict(STRATEGIES[strategy])
-    if strategy != "RUA":
-        fields["backfill_order"] = "sjf"
-    ran = simulated(parameters, "rua" if strategy == "RUA" else "easy", fields)
-    used = processors_by_hour(ran)
-    return {**numbers(ran), "cpus_p95": float(np.percentile(used, 95))}
 
 
 def processors_by_hour(simulated: sim.Simulation) -> Floats:
@@ -354,11 +314,17 @@ def _statement_claim(
 
 def report_strategies(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables with the thesis' numbers in brackets, the claims, and the figures."""
-    results = StudyResults(rows, lambda p: (p["name"], p["mix"], p["strategy"]))
+    results = StudyResults(rows, KEY)
     tables = [_strategy_table(results, metric) for metric in STRATEGY_TABLES]
-    return reported(
-        tables, {"tables": _strategy_data(results)}, _judge_strategies(results), pictures(results)
-    )
+
+    def with_paper(key: Key) -> dict[str, Any]:
+        return {
+            metric: plain(results.interval(key, metric)) | {"paper": printed(metric, key)}
+            for metric in STRATEGY_TABLES
+        }
+
+    data = {"tables": results.data(("trace", "mix", "strategy"), (), with_paper)}
+    return reported(tables, data, _judge_strategies(results), pictures(results))
 
 
 def _strategy_table(results: StudyResults, metric: str) -> str:
@@ -373,18 +339,6 @@ def _strategy_table(results: StudyResults, metric: str) -> str:
     groups = [(trace, mix) for trace in results.parts() for mix in results.parts(trace)]
     strategies = {strategy: strategy for _, _, strategy in results}
     return crossed(title, ["TRACE", "MIX"], groups, strategies, cell)
-
-
-def _strategy_data(results: StudyResults) -> list[dict[str, Any]]:
-    """Means with their intervals, and the thesis' numbers, for JSON."""
-    return [
-        {"trace": key[0], "mix": key[1], "strategy": key[2]}
-        | {
-            metric: plain(results.interval(key, metric)) | {"paper": printed(metric, key)}
-            for metric in STRATEGY_TABLES
-        }
-        for key in results
-    ]
 
 
 COLOURS = {"low": "#7fb6d9", "med": "#d98c2b", "high": "#b0413e"}

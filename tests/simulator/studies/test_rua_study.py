@@ -34,7 +34,7 @@ def rows() -> list[Row]:
         for mix in ("low", "high")
         for seed in (1, 2)
     ]
-    return [Row(point, sharing.run_strategy(point)) for point in points]
+    return [Row(point, sharing.run(point)) for point in points]
 
 
 def test_runs(rows: list[Row]) -> None:
@@ -52,7 +52,7 @@ def test_runs(rows: list[Row]) -> None:
 
 def test_processors_by_hour() -> None:
     """The hours add up to the processor-seconds of the jobs."""
-    ran = simulated(parameters(), "easy", {"selection": "first-fit"})
+    ran = simulated(parameters(strategy="first-fit"))
     schedule = ran.schedule
     used = sharing.processors_by_hour(ran)
     held_s = schedule.ended - schedule.started

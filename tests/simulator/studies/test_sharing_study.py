@@ -20,13 +20,13 @@ pytestmark = pytest.mark.studies
 FIXED = {"windows": "table", "penalty": "excess", "tolerance_s": 300, "processors": 64}
 NUMBERS = {
     *("killed", "bsld_p95", "bsld_mean", "wait_p95_s", "wait_mean_s"),
-    *("penalised_p95_pct", "penalised_mean_pct"),
+    *("penalised_p95_pct", "penalised_mean_pct", "cpus_p95"),
 }
 
 
 def parameters(**changes: Any) -> dict[str, Any]:
     where = {"traces": str(SMALL_TRACE.parent), "trace": SMALL_TRACE.name, "jobs": 300}
-    chosen = {"name": "SDSC-SP2", "selection": "equi-distribute", "mix": "high", "seed": 1}
+    chosen = {"name": "SDSC-SP2", "strategy": "FF", "mix": "high", "seed": 1}
     return FIXED | where | chosen | changes
 
 
@@ -34,8 +34,8 @@ def parameters(**changes: Any) -> dict[str, Any]:
 def rows() -> list[Row]:
     """All mixes with both selections, two seeds."""
     points = [
-        parameters(selection=selection, mix=mix, seed=seed)
-        for selection in ("equi-distribute", "contiguous")
+        parameters(strategy=strategy, mix=mix, seed=seed)
+        for strategy in ("FF", "FC")
         for mix in ("none", "low", "high")
         for seed in (1, 2)
     ]
@@ -58,12 +58,12 @@ def test_runs(rows: list[Row]) -> None:
 def test_first_continuous_fit_kills_more_than_first_fit(rows: list[Row]) -> None:
     """Internal conflicts are likelier on consecutive processors (6.4)."""
     of = {
-        (row.parameters["selection"], row.parameters["seed"]): row.result
+        (row.parameters["strategy"], row.parameters["seed"]): row.result
         for row in rows
         if row.parameters["mix"] == "high"
     }
     for seed in (1, 2):
-        scattered, consecutive = of["equi-distribute", seed], of["contiguous", seed]
+        scattered, consecutive = of["FF", seed], of["FC", seed]
         assert consecutive["killed"] > scattered["killed"]
         assert consecutive["penalised_mean_pct"] > scattered["penalised_mean_pct"]
 
@@ -82,9 +82,8 @@ def test_jobs_may_exceed_their_requests_by_the_tolerance(tolerance_s: int) -> No
 
 
 def test_selections_of_chapter_7() -> None:
-    first_fit = sharing.run(parameters(selection="table-first-fit"))
-    threshold = {"selection.factor": 1.0}
-    strict = sharing.run(parameters(selection="less-consume-threshold", changes=threshold))
+    first_fit = sharing.run(parameters(strategy="table-first-fit"))
+    strict = sharing.run(parameters(strategy="LCT=1"))
     assert strict["penalised_mean_pct"] < first_fit["penalised_mean_pct"]
 
 
@@ -106,17 +105,17 @@ def test_distance_of_the_paper_to_itself() -> None:
     """Rows with the paper's own numbers have no distance, and hold what its tables hold."""
     rows = [
         Row(
-            {"name": "SDSC-BLUE", "mix": mix, "selection": selection, "seed": seed},
+            {"name": "SDSC-BLUE", "mix": mix, "strategy": strategy, "seed": seed},
             {
                 "bsld_p95": p95[0],
                 "wait_p95_s": p95[1],
                 "penalised_mean_pct": p95[2],
                 "killed": p95[3],
-                "bsld_mean": MEAN["SDSC", mix, selection][0],
-                "wait_mean_s": MEAN["SDSC", mix, selection][1],
+                "bsld_mean": MEAN["SDSC", mix, strategy][0],
+                "wait_mean_s": MEAN["SDSC", mix, strategy][1],
             },
         )
-        for (centre, mix, selection), p95 in P95.items()
+        for (centre, mix, strategy), p95 in P95.items()
         for seed in (1, 2)
         if centre == "SDSC"
     ]
@@ -131,4 +130,4 @@ def test_the_study_file(tmp_path: Path) -> None:
     study = read_study(shipped_studies()["sharing"], (), "1")
     assert len(study.runs) == 3 * 2 * 4
     assert {run["name"] for run in study.runs} == {"CTC", "SDSC-BLUE", "SDSC-SP2"}
-    assert {run["selection"] for run in study.runs} == set(sharing.SELECTIONS)
+    assert {run["strategy"] for run in study.runs} == {"FF", "FC"}
