@@ -108,7 +108,9 @@ def columns_of(jobs: Sequence[SimJob]) -> TraceJobs:
         submitted=np.array([job.at for job in jobs], float),
         run=np.array([job.run_s for job in jobs], float),
         estimate=np.array([job.spec.walltime_s for job in jobs], float),
-        processors=np.array([job.spec.processors for job in jobs], np.int64),
+        processors=np.array(
+            [job.spec.processors if job.spec.array is None else 0 for job in jobs], np.int64
+        ),
         users=np.array([users[job.spec.user] for job in jobs], np.int64),
         priorities=np.array([job.spec.priority for job in jobs], float),
         cut=np.zeros(count, bool),

@@ -113,6 +113,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         schedule = self.schedule
         jobs, estimates = schedule.jobs, schedule.first_estimates
         final = np.where(schedule.killed, "killed", "completed")
+        other = np.where(schedule.unstarted, "unstarted", "array")
         columns = Columns(
             job=np.array(job_names(schedule)),
             user=jobs.users,
@@ -126,7 +127,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             run_s=schedule.run_s,
             turnaround_s=schedule.ended - jobs.submitted,
             bounded_slowdown=schedule.bounded_slowdown(self.tau_s),
-            state=np.where(schedule.ran, final, "unstarted"),
+            state=np.where(schedule.ran, final, other),
             nominal_run_s=jobs.run,
         )
         if jobs.partitions:
@@ -413,7 +414,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
 
 def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:
-    (indices,) = np.nonzero(~schedule.ran)
+    (indices,) = np.nonzero(schedule.unstarted)
     if not len(indices):
         return
     reasons, jobs = [], schedule.jobs

@@ -194,6 +194,11 @@ class Schedule(msgspec.Struct, frozen=True):
         return ~np.isnan(self.ended)
 
     @property
+    def unstarted(self) -> Bools:
+        """Whether each job could not start, (n,) bool; not arrays, which have 0 processors."""
+        return ~self.ran & (self.jobs.processors > 0)
+
+    @property
     def wait(self) -> Floats:
         """From submission to start, (n,) float64, seconds."""
         return self.started - self.jobs.submitted
@@ -347,7 +352,7 @@ class Schedule(msgspec.Struct, frozen=True):
             inside = window.inside(submitted)
             begin, end = window.limits(submitted)
             used = self._held_between(begin, end) / (self.processors * (end - begin))
-        counted, unstarted = inside & self.ran, int((inside & ~self.ran).sum())
+        counted, unstarted = inside & self.ran, int((inside & self.unstarted).sum())
         if not counted.any():
             return Metrics(0, unstarted, 0, nan, nan, nan, nan, tau, used, 0.0)
         wait, run, ended = self.wait[counted], self.run_s[counted], self.ended[counted]

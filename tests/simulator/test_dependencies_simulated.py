@@ -17,6 +17,7 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.scenarios import scenario
 from scheduler.state.records import decode_core, decode_job, encode_core, encode_job
+from simulator.experiment.experiment import simulate
 from simulator.workload_models.workload_file import encode, read
 
 JOBS = """
@@ -58,6 +59,20 @@ def test_a_file_with_dependencies_is_simulated_and_written_again(file: Path) -> 
     again = file.with_name("again.yaml")
     again.write_bytes(encode(workload, "the same"))
     assert read(again) == workload
+
+
+def test_an_array_is_no_job_that_could_not_start(file: Path) -> None:
+    run = simulate(file)
+    assert run.metrics["unstarted"] == 2
+    (note,) = run.notes
+    assert note.startswith("2 jobs could not start and count in no mean: job 6 requests 1")
+    assert "job 9" not in note
+    assert run.jobs["state"].tolist()[5:10] == [
+        *["unstarted"] * 2,
+        "completed",
+        "array",
+        "completed",
+    ]
 
 
 def test_a_restored_core_decides_the_same_at_each_instant(file: Path) -> None:
