@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from reshape.errors import ReshapeError
 from scheduler.text.formats import counted
 from simulator.traces.normalise import machine_size
-from simulator.traces.swf import FIELDS, Column, Trace, header_field
+from simulator.traces.swf import FIELDS, LARGEST, Column, Trace, header_field
 from simulator.traces.trace_jobs import TraceJobs
 
 DAY_S = 86400.0
@@ -132,6 +132,11 @@ def scaled(trace: Trace, jobs: TraceJobs, processors: int, load: float) -> Trace
     submit = trace.columns["submit"].astype(np.float64)
     first = float(jobs.submitted[0])
     moved = np.round(first + (submit - first) * (now / load))
+    if moved.max() > LARGEST:
+        raise ReshapeError(
+            f"{trace.path}: with the load {load:g} the last job is submitted after"
+            f" {moved.max():.3g} s, more than {LARGEST:g}; give a larger load"
+        )
     columns = dict(trace.columns)
     columns["submit"] = np.where(submit < 0, submit, np.maximum(moved, 0)).astype(np.int64)
     columns["wait"] = np.full(len(trace), -1, np.int64)

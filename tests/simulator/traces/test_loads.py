@@ -31,6 +31,8 @@ def test_traces_without_a_load(tmp_path: Path) -> None:
     path.write_text("; MaxProcs: 4\n1 0 -1 5 1 -1 -1 1 9\n2 0 -1 5 1 -1 -1 1 9\n")
     said = invoke("simulate", path, "--set", "load=1", code=1).stderr
     assert "all jobs are submitted at one time" in said
+    said = invoke("simulate", SMALL, "--set", "load=1e-15", code=1).stderr
+    assert "with the load 1e-15 the last job is submitted after" in said
     trace = swf.read(SMALL, fields=NEEDED)
     jobs, _ = normalise(trace, machine_size(trace))
     assert offered_load(jobs, 64) == pytest.approx(
