@@ -111,6 +111,10 @@ def changed(base: Scenario, changes: Mapping[str, Any]) -> Scenario:
             named.append(mapping)
         elif last != "policy":
             _member(mapping, last, field, is_new)
+            is_policy = path[-1:] != [] and path[-1] in _POLICIES
+            if last == "name" and is_policy and not any(mapping is each for each in named):
+                fix = f"a mapping names its policy by policy, as in {path[-1]}.policy={value}"
+                raise ConfigError(f"unknown field {last!r}; {fix}", field=field)
         mapping[last] = value
     return from_data(data)
 

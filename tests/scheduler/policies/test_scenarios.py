@@ -194,6 +194,10 @@ def test_fields_are_changed_by_name() -> None:
         ({"selection": "last-fit"}, "unknown selection 'last-fit'; did you mean first-fit"),
         ({"max_restarts": "many"}, "max_restarts: expected int, got 'many'"),
         ({"max_restarts.x": 1}, "max_restarts.x: 3 has no fields"),
+        (
+            {"order": {"name": "sjf"}},
+            "order.name: unknown field 'name'; a mapping names its policy",
+        ),
         ({"retry_after": -1}, "retry_after: must be >= 0, got -1"),
         ({"resizing.min_potential": "nan"}, "resizing: min_potential must be a finite number"),
         ({"resizing.harvest": "never"}, "resizing.harvest: must be always or useful, got 'never'"),
