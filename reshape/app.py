@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Value = TypeVar("_Value")
+#: Largest number of processes that may be requested.
+_MOST_PROCESSES = 2**31 - 1
 #: Share of the work below which the number of iterations is not known yet.
 _LEAST_SHARE = 1e-9
 log = logging.getLogger(__name__)
@@ -334,14 +336,18 @@ class Application(Registrations):
 
         Raises
         ------
-        ReshapeError : a bound is < 1, or the minimum is above the maximum.
+        ReshapeError : a bound is no whole number from 1 on that a job can have, or the minimum is
+            above the maximum.
         """
         job = self._here()
-        bounds = [index(bound) for bound in (minimum, maximum) if bound is not None]
-        if any(bound < 1 for bound in bounds) or bounds != sorted(bounds):
+        try:
+            bounds = [index(bound) for bound in (minimum, maximum) if bound is not None]
+        except TypeError:
+            bounds = [0]
+        if any(not 1 <= bound <= _MOST_PROCESSES for bound in bounds) or bounds != sorted(bounds):
             raise ReshapeError(
-                f"app.request(minimum={minimum}, maximum={maximum}): expected bounds >= 1, the "
-                "minimum not above the maximum"
+                f"app.request(minimum={minimum!r}, maximum={maximum!r}): expected whole numbers >= "
+                f"1 and <= {_MOST_PROCESSES}, the minimum not above the maximum"
             )
         job.request = SizeRequest(minimum, maximum)
         if self._link is None:

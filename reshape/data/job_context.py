@@ -209,8 +209,8 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
             expected = "a bool, a number or a string"
         elif isinstance(value, float) and not isfinite(value):
             expected = "a finite number (report a string if there is none)"
-        elif isinstance(value, int) and not -(2**63) <= value < 2**64:
-            expected = "an integer of at most 64 bits"
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            expected = "an integer of at most 64 bits, its sign included"
         else:
             plain[name] = value
             continue

@@ -330,7 +330,7 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         "app.report(x=...): expected a finite number (report a string if",
     ),
     (lambda a: a.report(x=np.float32("inf")), "app.report(x=...): expected a finite"),
-    (lambda a: a.report(x=2**64), "app.report(x=...): expected an integer of at most 64 bits, got"),
+    (lambda a: a.report(x=2**64), "app.report(x=...): expected an integer of at most 64 bits"),
     (
         lambda _: reshape.application().comm,
         "use the application as 'with reshape.application() as app:'",

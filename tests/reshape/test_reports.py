@@ -85,8 +85,23 @@ def test_a_group_that_joins_takes_over_what_is_not_answered(tmp_path: Path) -> N
 
 
 WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
-    (lambda a: a.request(minimum=0), "app.request(minimum=0, maximum=None): expected bounds >= 1"),
-    (lambda a: a.request(5, 4), "app.request(minimum=5, maximum=4): expected bounds >= 1, the min"),
+    (
+        lambda a: a.request(minimum=0),
+        "app.request(minimum=0, maximum=None): expected whole numbers",
+    ),
+    (
+        lambda a: a.request(5, 4),
+        "app.request(minimum=5, maximum=4): expected whole numbers >= 1 and",
+    ),
+    (
+        lambda a: a.request("5"),
+        "app.request(minimum='5', maximum=None): expected whole numbers >= 1",
+    ),
+    (
+        lambda a: a.request(2**31),
+        "app.request(minimum=2147483648, maximum=None): expected whole num",
+    ),
+    (lambda a: a.report(x=2**63), "app.report(x=...): expected an integer of at most 64 bits"),
     (lambda a: a.progress(0, 0), "app.progress(0, 0): expected numbers, and a finite total > 0"),
     (lambda a: a.progress(float("nan"), 1), "app.progress(nan, 1): expected numbers, and a finite"),
     (lambda a: a.progress(1, float("inf")), "app.progress(1, inf): expected numbers, and a finite"),
