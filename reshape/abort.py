@@ -16,11 +16,9 @@ import traceback
 from collections.abc import Iterable
 from io import TextIOWrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 from reshape.derived import explain
 from reshape.errors import ReshapeError
@@ -152,10 +150,10 @@ def _explain_stale(error: BaseException, arrays: Iterable[Array]) -> None:
     earlier = [(array.name, part) for array in arrays for part in array.earlier_parts()]
     if not earlier:
         return
-    variables = _variables(error.__traceback__)
     found = {
         f"variable {variable!r} is array {name!r}"
-        for variable, value in variables.items()
+        for frame, _ in traceback.walk_tb(error.__traceback__)
+        for variable, value in (*frame.f_globals.items(), *frame.f_locals.items())
         for name, part in earlier
         if value is part
     }
@@ -163,15 +161,3 @@ def _explain_stale(error: BaseException, arrays: Iterable[Array]) -> None:
     error.add_note(
         f"{what} of before a resize, which is read-only: read `local` again in each iteration"
     )
-
-
-def _variables(trace: TracebackType | None) -> dict[str, NDArray[Any]]:
-    """Arrays in the variables of the functions that an error has passed."""
-    variables = dict[str, NDArray[Any]]()
-    while trace is not None:
-        frame = trace.tb_frame
-        for name, value in (*frame.f_globals.items(), *frame.f_locals.items()):
-            if isinstance(value, np.ndarray):
-                variables[name] = value
-        trace = trace.tb_next
-    return variables

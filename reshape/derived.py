@@ -33,6 +33,7 @@ from functools import cache
 from linecache import getline
 from pathlib import Path
 from threading import RLock
+from traceback import walk_tb
 from types import CodeType, FrameType, TracebackType
 from typing import Any, TypeAlias
 
@@ -360,13 +361,12 @@ def _held(
 
 def _innermost(trace: TracebackType | None) -> tuple[FrameType | None, int]:
     """The last call of the program that an error has passed, and its line."""
-    found: FrameType | None = None
-    line = 0
-    while trace is not None:
-        if str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] not in _PASSED:
-            found, line = trace.tb_frame, trace.tb_lineno
-        trace = trace.tb_next
-    return found, line
+    calls = [
+        (frame, line)
+        for frame, line in walk_tb(trace)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _PASSED
+    ]
+    return calls[-1] if calls else (None, 0)
 
 
 def _parts(value: Any, depth: int = 2) -> list[Any]:

@@ -313,8 +313,7 @@ def divide(
             f"{why}: grid needs {len(dimensions)} numbers of processes, 0 for those that are "
             "chosen at each size"
         )
-    extents = tuple(0 if axis is None else axes[axis] for axis in dimensions)
-    return _without_defaults(axes, ArrayDivision(dimensions, counts or (), extents))
+    return _without_defaults(axes, ArrayDivision(dimensions, counts or ()))
 
 
 def _divide_like(
