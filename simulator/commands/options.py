@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from reshape.cli.options import WholeRange
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 
+#: The file of a sweep starts with this.
+_OF_SWEEP = b'{"run":'
 F = TypeVar("F", bound=Callable[..., Any])
 
 processors_option = click.option(
@@ -74,3 +78,22 @@ def scenario_by_options(
         option = (options or {}).get(error.field or "")
         text = str(error) if option is None else f"{option}: {error.message}"
         raise click.UsageError(text) from None
+
+
+def metrics_file(path: Path) -> dict[str, Any]:
+    """Contents of metrics.json; empty if there is none."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def is_sweep(source: Path) -> bool:
+    """Whether a file has the results of a sweep, a line of JSON each."""
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(len(_OF_SWEEP)) == _OF_SWEEP

@@ -19,6 +19,7 @@ from scheduler.journal.clock import noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.policies.scenarios import scenario
 from scheduler.text.formats import counted, format_time
+from simulator.commands.options import is_sweep, metrics_file
 from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
@@ -26,8 +27,6 @@ from simulator.traces.files import check_place, replace_all
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
 JOURNAL, METRICS = "journal.db", "metrics.json"
-#: The file of a sweep starts with this.
-_OF_SWEEP = b'{"run":'
 #: Times of two runs that are compared, with the names of `RunData.totals`, or of a field.
 _COMPARED = {
     "mean wait": "wait_s",
@@ -102,7 +101,7 @@ def report_command(
                 both, table = what_if(journal, name, policy, inf if last is None else last)
             runs += both
             tables.append(table)
-        elif _is_sweep(source):
+        elif is_sweep(source):
             tables.append(_sweep(source))
         else:
             runs += [_run(each, stories) for each in _single(source)]
@@ -135,7 +134,7 @@ def _run(source: Path, stories: int) -> RunData:
         with reading(source) as journal:
             return recorded_run(journal, path.parent.name if path.is_file() else path.name, stories)
     schedule, workload = jobs_csv.read(source / jobs_csv.NAME)
-    metrics = _metrics(source / METRICS)
+    metrics = metrics_file(source / METRICS)
     size = metrics.get("processors")
     if size is not None and not (type(size) is int and 0 < size < 2**31):
         raise ReshapeError(
@@ -148,25 +147,6 @@ def _run(source: Path, stories: int) -> RunData:
     utilization = metrics.get("utilization")
     run.utilization = utilization if isinstance(utilization, float) else None
     return run
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    """Contents of metrics.json; empty if there is none."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def _is_sweep(source: Path) -> bool:
-    """Whether a file has the results of a sweep, a line of JSON each."""
-    if not source.is_file():
-        return False
-    with source.open("rb") as file:
-        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
 
 
 def what_if(
