@@ -32,7 +32,7 @@ from rich.console import Console
 
 from reshape.topology import Topology
 from scheduler.client.demo.command import failures, measure, write_page
-from scheduler.client.demo.workload import DemoJob, run_workload, shown_progress
+from scheduler.client.demo.workload import LONGEST_S, DemoJob, run_workload, shown_progress
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")
 JOBS, SEED = 14, 0
@@ -108,7 +108,13 @@ def main() -> None:
         submitted = [job if case.minima else job._replace(min_processors=None) for job in jobs]
         with shown_progress(Console(stderr=True), name, processors) as progress:
             done = run_workload(
-                submitted, processors, case.scenario, options.out / name, progress, case.fields
+                submitted,
+                processors,
+                case.scenario,
+                options.out / name,
+                progress,
+                case.fields,
+                longest_s=LONGEST_S * options.spread,
             )
         failed += failures(name, done)
         its = measure(done, processors)

@@ -268,7 +268,7 @@ def _table(running: list[JobInfo], now: float, processors: int) -> Table:
 
 
 LOOK_S = 0.25
-#: Time limit of a run in seconds; the default workload takes about a minute.
+#: Time limit of a run, s; the default workload takes about a minute.
 LONGEST_S = 600.0
 
 
@@ -279,6 +279,8 @@ def run_workload(
     folder: Path,
     on_progress: OnProgress,
     fields: Sequence[str] = (),
+    *,
+    longest_s: float = LONGEST_S,
 ) -> list[JobInfo]:
     """Run a workload until all jobs have ended.
 
@@ -287,6 +289,7 @@ def run_workload(
     fields : of the scenario, as in ``--set``.
     folder : working directory of the jobs; the journal is copied to it for `reshape replay`.
     on_progress : called several times a second.
+    longest_s : time limit of the run.
 
     Returns
     -------
@@ -305,7 +308,7 @@ def run_workload(
         embedded_service(processors, scenario, folder / "journal.db", fields) as directory,
         Client(directory) as client,
     ):
-        return _submit_and_wait(client, workload, folder, on_progress)
+        return _submit_and_wait(client, workload, folder, on_progress, longest_s)
 
 
 @contextlib.contextmanager
@@ -338,7 +341,11 @@ def embedded_service(
 
 
 def _submit_and_wait(
-    client: Client, workload: Sequence[DemoJob], folder: Path, on_progress: OnProgress
+    client: Client,
+    workload: Sequence[DemoJob],
+    folder: Path,
+    on_progress: OnProgress,
+    longest_s: float,
 ) -> list[JobInfo]:
     began = time.monotonic()
     coming = list(workload)
@@ -350,9 +357,9 @@ def _submit_and_wait(
         on_progress(passed, listing, len(coming))
         if not coming and all(job.ended_at is not None for job in listing.jobs):
             return listing.jobs
-        if passed > LONGEST_S:
+        if passed > longest_s:
             late = ", ".join(str(job.job) for job in listing.jobs if job.ended_at is None)
-            raise ReshapeError(f"jobs {late} have not ended within {LONGEST_S:.0f} s")
+            raise ReshapeError(f"jobs {late} have not ended within {longest_s:.0f} s")
         next_at = coming[0].at_s if coming else passed + LOOK_S
         time.sleep(max(0.0, min(LOOK_S, next_at - (time.monotonic() - began))))
 
