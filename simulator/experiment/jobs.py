@@ -191,14 +191,14 @@ class Jobs:
         changed = msgspec.to_builtins(self.fields.rules) | rules
         return self._changed(rules=converted(changed, Rules, "rules"))
 
-    def first(self, count: int) -> Jobs:
-        """Take only the first jobs, by submission, of those that the rules keep.
+    def first(self, count: int | None) -> Jobs:
+        """Take only the first jobs, by submission, of those that the rules keep; None: all.
 
         Raises
         ------
         ConfigError : `count` is below 1; or the jobs are those of a workload file.
         """
-        if count < 1:
+        if count is not None and count < 1:
             raise ConfigError(f"must be >= 1, got {count}", field="first")
         return self._changed(first=count)
 

@@ -89,11 +89,6 @@ def by_coverage(ours: Interval, value: float | None) -> str:
     return HELD if value is not None and ours.low <= value <= ours.high else OPPOSITE
 
 
-def below_one(ours: Interval) -> str:
-    """Verdict on the claim that a ratio is below 1."""
-    return by_range(ours, high=nextafter(1, 0))
-
-
 def declared(
     groups: Iterable[Mapping[str, Any]],
     measures: Mapping[str, Callable[..., Interval]],
@@ -262,11 +257,14 @@ class StudyResults:
     Parameters
     ----------
     key : gives the key of a run from its parameters.
+    pairs : parameter by which runs of two keys are paired.
     """
 
-    def __init__(self, rows: Sequence[Row], key: Callable[[Parameters], Key]) -> None:
+    def __init__(
+        self, rows: Sequence[Row], key: Callable[[Parameters], Key], pairs: str = SEED
+    ) -> None:
         self.rows: dict[Key, list[Row]] = {}
-        for row in sorted(rows, key=lambda row: row.parameters.get(SEED, 0)):
+        for row in sorted(rows, key=lambda row: row.parameters.get(pairs, 0)):
             self.rows.setdefault(key(dict(row.parameters)), []).append(row)
 
     def __iter__(self) -> Iterator[Key]:
@@ -294,6 +292,30 @@ class StudyResults:
         """How much smaller a metric is than that of another key, per cent, seed by seed."""
         pairs = zip(self.values(key, metric), self.values(base, metric), strict=False)
         return [100 * (1 - value / reference) if reference else 0.0 for value, reference in pairs]
+
+    def data(
+        self,
+        names: Sequence[str],
+        metrics: Iterable[str],
+        more: Callable[[Key], dict[str, Any]] = lambda key: {},
+    ) -> list[dict[str, Any]]:
+        """Return, for JSON, the parts of each key by name, more of it, and the metrics as `plain`.
+
+        Parameters
+        ----------
+        names : of the parts of a key.
+        """
+        return [
+            dict(zip(names, key, strict=True))
+            | more(key)
+            | {metric: plain(self.interval(key, metric)) for metric in metrics}
+            for key in self
+        ]
+
+
+def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
+    """Ratios of paired values; values without a partner are left out."""
+    return [a / b for a, b in zip(above, below, strict=False)]
 
 
 def mean_difference(more: Sequence[float], less: Sequence[float]) -> Interval:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from math import exp, log, nan
+from math import log, nan
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -22,7 +22,7 @@ import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.pictures import INK, encode_all
 from scheduler.predictions.predictor import DeadlineManager, DeadlineManagers
-from simulator.results.statistics import Interval, mean, mean_interval
+from simulator.results.statistics import Interval, geometric_mean, mean, mean_interval
 from simulator.studies.charts import chart, log_ticks
 from simulator.studies.claims import (
     NOT_RUN,
@@ -33,6 +33,7 @@ from simulator.studies.claims import (
     paper,
     plain,
     plus_minus,
+    quotients,
     reported,
 )
 from simulator.study.study import Parameters, Report, Row, trace_path
@@ -185,8 +186,10 @@ class ErrorResults:
 
     Attributes
     ----------
-    cells : combinations of workload and policy that were run, in the order of the rows.
+    workloads : that were run, in the order of the rows.
+    cells : combinations of workload and policy that were run.
     series : kinds of errors that were run: a category, such as "equal", or "equal, wide".
+    seeds : largest number of seeds of a point.
     short_jobs_pct : workload -> percentage of jobs of less than a minute.
     """
 
@@ -197,19 +200,10 @@ class ErrorResults:
             for row in rows
         }
         known = self._results.parts()
-        names = list(dict.fromkeys(cell.workload for cell in known))
-        self.cells = [Cell(w, p) for w in names for p in POLICIES if Cell(w, p) in known]
+        self.workloads = list(dict.fromkeys(cell.workload for cell in known))
+        self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if Cell(w, p) in known]
         self.series = list(dict.fromkeys(series for _, series, _ in self._results))
-
-    @property
-    def workloads(self) -> list[str]:
-        """Workloads that were run."""
-        return list(dict.fromkeys(cell.workload for cell in self.cells))
-
-    @property
-    def seeds(self) -> int:
-        """Largest number of seeds of a point."""
-        return max(map(len, self._results.rows.values()), default=0)
+        self.seeds = max(map(len, self._results.rows.values()), default=0)
 
     def of(self, category: str) -> str | None:
         """Kind of errors of a category, with narrow deviations if both were run."""
@@ -252,21 +246,16 @@ def _key(parameters: Parameters) -> tuple[Cell, str, float]:
     return cell, category + WIDE * (parameters.get("deviations") == "wide"), float(at)
 
 
-def quotients(above: Sequence[float], below: Sequence[float]) -> list[float]:
-    """Ratios of paired values; values without a partner are left out."""
-    return [a / b for a, b in zip(above, below, strict=False)]
-
-
 def geometric(groups: Iterable[Sequence[float]]) -> Interval:
     """Geometric mean over groups of ratios, each with its own geometric mean.
 
     The interval is over the groups, or over the ratios of a single group; nan without ratios.
     """
-    logs = [[log(ratio) for ratio in group] for group in groups if len(group)]
-    if not logs:
-        return Interval(nan, nan, nan, 0)
-    logarithms = mean_interval(logs[0] if len(logs) == 1 else [mean(group) for group in logs])
-    return Interval(exp(logarithms.mean), exp(logarithms.low), exp(logarithms.high), logarithms.n)
+    ratios = [group for group in groups if len(group)]
+    if not ratios:
+        return NOT_RUN
+    single = len(ratios) == 1
+    return geometric_mean(ratios[0] if single else [geometric_mean(each).mean for each in ratios])
 
 
 def claims(results: ErrorResults) -> list[Claim]:
@@ -437,13 +426,7 @@ def pictures(results: ErrorResults) -> dict[str, bytes]:
 def _figure(
     results: ErrorResults, number: str, workload: str | None, categories: Sequence[str]
 ) -> Figure | None:
-    """Draw a panel for each policy; None if nothing was run.
-
-    Parameters
-    ----------
-    workload : None: all, a line for each.
-    categories : a line for each.
-    """
+    """Draw a panel for each policy, with a line for each workload or category; None: not run."""
     lines = {  # name of a line -> workload and category
         (of if workload is None else category): (of, category)
         for category in categories

@@ -41,12 +41,11 @@ def predicted_starts(parameters: Mapping[str, Any]) -> dict[str, float]:
     ------
     ConfigError : a parameter is unknown.
     """
-    run_times, first = parameters["run_times"], parameters["first"]
+    run_times = parameters["run_times"]
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
     predictor = "tsafrir" if run_times == PREDICTIONS else run_times
-    jobs = sim.Jobs(trace)
     ran = sim.simulate(
-        jobs.first(first) if first else jobs,
+        sim.Jobs(trace).first(parameters["first"] or None),
         scenario=parameters["policy"],
         estimates=None if run_times in (EXACT, ESTIMATES) else predictor,
         quotes={"run_times": EXACT if run_times == EXACT else ESTIMATES},
@@ -103,9 +102,9 @@ def calibration(parameters: Mapping[str, Any]) -> dict[str, float]:
     `forecasts`, their number; the measures of `quality` with the prefixes `raw_` and, after
     calibration, none.
     """
-    first, jobs = parameters["first"], sim.Jobs.read(trace_path(parameters, parameters["trace"]))
+    jobs = sim.Jobs.read(trace_path(parameters, parameters["trace"]))
     ran = sim.simulate(
-        jobs.first(first) if first else jobs,
+        jobs.first(parameters["first"] or None),
         scenario=parameters["policy"],
         quotes={"futures": parameters["futures"], "every": parameters["every"]},
         seed=parameters.get("seed", 0),

@@ -163,9 +163,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     base, changes = POLICIES[parameters["policy"]]
     if select == FIRST_FIT:  # any place is one for the head
         changes = {name: value for name, value in changes.items() if name != "backfill.reserve"}
-    jobs = sim.Jobs(trace).with_rules(**RULES)
     ran = sim.simulate(
-        jobs if parameters["jobs"] is None else jobs.first(parameters["jobs"]),
+        sim.Jobs(trace).with_rules(**RULES).first(parameters["jobs"]),
         machine=machine,
         scenario={"name": base, **changes},
         select=ON_MESH.get(select, select) if network != "tree" else select,

@@ -8,7 +8,8 @@ differs from the base case, `BASE`. The report has gains over EASY, verdicts, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,14 +22,14 @@ from simulator.studies.claims import (
     Key,
     StudyResults,
     by_range,
+    crossed,
     exactly,
     plain,
     plus_minus,
     reported,
-    titled,
 )
 from simulator.studies.claims import paper as paper_of
-from simulator.study.study import ENDINGS, SEED, Parameters, Report, Row, trace_path
+from simulator.study.study import ENDINGS, Parameters, Report, Row, trace_path
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -167,8 +168,7 @@ class MalleableRuns:
             several = ", ".join(map(str, counts))
             raise ReshapeError(f"the report compares runs of one number of jobs, got {several}")
         self.jobs: int = counts[0]
-        seeded = [Row({**r.parameters, SEED: r.parameters["draw"]}, r.result) for r in rows]
-        self.results = StudyResults(seeded, _key)
+        self.results = StudyResults(rows, _key, "draw")
         self.traces: list[str] = self.results.parts()
 
     def policies(self, trace: str) -> list[str]:
@@ -230,121 +230,93 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
 
 def _base(runs: MalleableRuns) -> str:
     """Every metric of the base case by trace and policy."""
-    lines = []
-    for trace in runs.traces:
-        for policy in runs.policies(trace):
-            key = (trace, policy, SAME)
-            cells = [
-                f"{mean_interval(runs.results.values(key, metric)[:1]).mean:{form}}"
-                for metric, (_, form) in METRICS.items()
-            ]
-            lines.append([trace, policy, f"{runs.gain(*key).mean:.1f}", *cells])
-    head = ["TRACE", "POLICY", "GAIN %", *(heading for heading, _ in METRICS.values())]
-    return titled("The base case", head, lines, 2)
+
+    def cell(key: Key, metric: str) -> str:
+        if not metric:
+            trace, policy = key
+            return f"{runs.gain(trace, policy, SAME).mean:.1f}"
+        return f"{runs.results.values((*key, SAME), metric)[0]:{METRICS[metric][1]}}"
+
+    cases = [(trace, policy) for trace in runs.traces for policy in runs.policies(trace)]
+    columns = {"GAIN %": "", **{heading: metric for metric, (heading, _) in METRICS.items()}}
+    return crossed("The base case", ["TRACE", "POLICY"], cases, columns, cell)
 
 
 def _compared(runs: MalleableRuns, title: str, differences: Sequence[str]) -> str:
     """Gain and resizes of our policy: a line for each difference, a column for each trace."""
-    lines = []
-    for difference in differences:
-        cells = []
-        for trace in runs.traces:
-            key = (trace, OURS, difference)
-            gain, resizes = runs.gain(*key), runs.resizes(*key).mean
-            number = f"{gain.mean:.1f}" if gain.n == 1 else plus_minus(gain)
-            cells.append(f"{number} ({resizes:.1f})" if gain.n else "")
-        lines.append([difference or "base case", *cells])
-    return titled(title, ["DIFFERENCE", *runs.traces], lines)
+
+    def cell(key: Key, trace: str) -> str:
+        case = (trace, OURS, "" if key[0] == "base case" else key[0])
+        gain = runs.gain(*case)
+        number = f"{gain.mean:.1f}" if gain.n == 1 else plus_minus(gain)
+        return f"{number} ({runs.resizes(*case).mean:.1f})" if gain.n else ""
+
+    rows = [(difference or "base case",) for difference in differences]
+    return crossed(title, ["DIFFERENCE"], rows, {trace: trace for trace in runs.traces}, cell)
 
 
 def _data(runs: MalleableRuns) -> list[dict[str, Any]]:
     """Mean and interval of every metric and of the gain, of each case."""
-    return [
-        {
-            **dict(zip(("trace", "policy", "difference"), key, strict=True)),
-            "gain_pct": plain(runs.gain(*key)),
-            **{name: plain(runs.results.interval(key, name)) for name in METRICS},
-        }
-        for key in runs.results
-    ]
+    names = ("trace", "policy", "difference")
+    return runs.results.data(names, METRICS, lambda key: {"gain_pct": plain(runs.gain(*key))})
 
 
 def judge(runs: MalleableRuns) -> list[Claim]:
     """Judge the published gains on any number of jobs, and the sketch's on those that it ran."""
-    claims = [*_published(runs)]
-    if runs.jobs != paper.sketch_jobs:
-        return claims
-    for trace, gains in paper.sketch.items():
+    claims: list[Claim] = []
+
+    def judged(
+        text: str, ours: Interval, value: float, part: str, where: str, id: str, *, gain: bool
+    ) -> None:
+        verdict = by_range(ours, low=value) if gain else by_range(ours, high=value)
+        claims.append(Claim(text, ours, value, verdict, part, where, id=id))
+
+    for trace, (name, value) in product(runs.traces, paper.published.items()):
+        text = f"all jobs are malleable: the {name} published gain or more, per cent"
+        id = f"published/{trace}/{name}"
+        judged(text, runs.gain(trace, OURS, SAME), value, "arXiv 2602.17318", trace, id, gain=True)
+    for trace, gains in paper.sketch.items() if runs.jobs == paper.sketch_jobs else ():
         for share, value in gains.items():
-            claims += _of_sketch(runs, trace, share, value)
+            key = (trace, OURS, SAME if share == BASE["share"] else f"share={share}")
+            who, id = f"{100 * share:g} % of the jobs are malleable", f"sketch/{trace}/{share:g}"
+            text, most = f"{who}: the gain of the sketch or more, per cent", paper.sketch_resizes
+            judged(text, runs.gain(*key), value, "sketch", trace, f"{id}/gain", gain=True)
+            text, ours = f"{who}: fewer resizes of a job than in the sketch", runs.resizes(*key)
+            judged(text, ours, most[share], "sketch", trace, f"{id}/resizes", gain=False)
     return claims
-
-
-def _published(runs: MalleableRuns) -> Iterator[Claim]:
-    for trace in runs.traces:
-        ours = runs.gain(trace, OURS, SAME)
-        for name, value in paper.published.items():
-            text = f"all jobs are malleable: the {name} published gain or more, per cent"
-            verdict = by_range(ours, low=value)
-            id_ = f"published/{trace}/{name}"
-            yield Claim(text, ours, value, verdict, "arXiv 2602.17318", trace, id=id_)
-
-
-def _of_sketch(runs: MalleableRuns, trace: str, share: float, value: float) -> Iterator[Claim]:
-    """Gain and resizes against the sketch."""
-    key = (trace, OURS, SAME if share == BASE["share"] else f"share={share}")
-    gain, resizes = runs.gain(*key), runs.resizes(*key)
-    who = f"{100 * share:g} % of the jobs are malleable"
-    id_ = f"sketch/{trace}/{share:g}"
-    yield Claim(
-        f"{who}: the gain of the sketch or more, per cent",
-        gain,
-        value,
-        by_range(gain, low=value),
-        "sketch",
-        trace,
-        id=f"{id_}/gain",
-    )
-    yield Claim(
-        f"{who}: fewer resizes of a job than in the sketch",
-        resizes,
-        paper.sketch_resizes[share],
-        by_range(resizes, high=paper.sketch_resizes[share]),
-        "sketch",
-        trace,
-        id=f"{id_}/resizes",
-    )
 
 
 def _picture(runs: MalleableRuns) -> bytes:
     """Gains of the policies in the base case, and of ours by the share of malleable jobs."""
     figure = new_figure(4.2, "Gain over EASY in mean turnaround")
     left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    width = 0.8 / len(COLOURS)
-    for number, (policy, colour) in enumerate(COLOURS.items()):
-        at = [
-            place + (number - (len(COLOURS) - 1) / 2) * width for place in range(len(runs.traces))
-        ]
-        gains = [runs.gain(trace, policy, SAME).mean for trace in runs.traces]
-        left.bar(at, gains, width, color=colour, label=policy)
-    _style(left, "all jobs are malleable", runs.traces)
+    policies = [(policy, SAME, policy, colour) for policy, colour in COLOURS.items()]
+    _bars(left, "all jobs are malleable", runs, policies, 0.8 / len(COLOURS))
     shares = [each for each in runs.differences(rules=False) if "share" in each]
     shares.sort(key=lambda each: float(each.partition("=")[2]), reverse=True)
-    shades = ("#9db3cf", "#c5d1e0", "#dfe3e8")
-    columns = [(SAME, "100 %", COLOURS[OURS])]
-    for difference, shade in zip(shares, shades, strict=False):
-        columns.append((difference, f"{100 * float(difference.partition('=')[2]):g} %", shade))
-    for number, (difference, label, colour) in enumerate(columns):
-        at = [place + (number - (len(columns) - 1) / 2) * 0.2 for place in range(len(runs.traces))]
-        gains = [runs.gain(trace, OURS, difference).mean for trace in runs.traces]
-        right.bar(at, gains, 0.2, color=colour, label=label)
-    _style(right, f"{OURS}, by the share of malleable jobs", runs.traces)
+    columns = [(OURS, SAME, "100 %", COLOURS[OURS])]
+    for difference, shade in zip(shares, ("#9db3cf", "#c5d1e0", "#dfe3e8"), strict=False):
+        label = f"{100 * float(difference.partition('=')[2]):g} %"
+        columns.append((OURS, difference, label, shade))
+    _bars(right, f"{OURS}, by the share of malleable jobs", runs, columns, 0.2)
     return encode(figure, "png")
 
 
-def _style(axes: Axes, title: str, traces: Sequence[str]) -> None:
+def _bars(
+    axes: Axes,
+    title: str,
+    runs: MalleableRuns,
+    series: Sequence[tuple[str, str, str, str]],
+    width: float,
+) -> None:
+    """Draw a bar for each trace and each of the series: policy, difference, label, colour."""
+    for number, (policy, difference, label, colour) in enumerate(series):
+        shift = (number - (len(series) - 1) / 2) * width
+        at = [place + shift for place in range(len(runs.traces))]
+        gains = [runs.gain(trace, policy, difference).mean for trace in runs.traces]
+        axes.bar(at, gains, width, color=colour, label=label)
     axes.set_title(title, fontsize=10, color=INK)
-    axes.set_xticks(range(len(traces)), traces, fontsize=7)
+    axes.set_xticks(range(len(runs.traces)), runs.traces, fontsize=7)
     axes.axhline(0, color=INK, lw=0.8)
     axes.set_ylabel("per cent", color=INK)
     axes.legend(frameon=False, fontsize=7, ncols=2)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
-from math import log2
+from math import log2, nextafter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -19,14 +19,16 @@ import msgspec
 import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode_all
-from simulator.results.statistics import Interval, mean, mean_interval, paired_ratio, quantiles
+from simulator.results.statistics import Interval, geometric_mean, mean, mean_interval, median
 from simulator.studies.charts import Panel, chart
 from simulator.studies.claims import (
     Claim,
-    below_one,
+    StudyResults,
+    by_range,
     by_sign,
     mean_difference,
     paper,
+    quotients,
     reported,
     titled,
     with_limits,
@@ -105,24 +107,19 @@ class TraceRatios(msgspec.Struct):
     name : short name of the trace.
     weeks : number of weeks.
     ratios : metric -> point -> ratio of each week.
-    prices : point -> cost of redirection in each week: `redirected`, the share of the jobs that
-        were; `lost`, processor-seconds of first runs, as a share of those of the principal group in
-        a week; `wait_s` and `easy_wait_s`, the mean waits with redirection and under EASY.
+    prices : point -> cost of redirection over the weeks: `redirected`, the share of the jobs that
+        were; `lost`, processor-seconds of first runs, as a share of those of the principal group;
+        `wait_ratio`, the mean wait over that under EASY, None if no job waits there.
     """
 
     name: str
     weeks: int
     ratios: dict[str, dict[GridPoint, list[float]]]
-    prices: dict[GridPoint, list[dict[str, float]]]
+    prices: dict[GridPoint, dict[str, float | None]]
 
     def interval(self, metric: str, point: GridPoint) -> Interval:
         """Mean ratio over the weeks."""
         return mean_interval(self.ratios[metric][point])
-
-    def geometric(self, metric: str, point: GridPoint) -> Interval:
-        """Geometric mean ratio over the weeks, which outliers influence less."""
-        values = self.ratios[metric][point]
-        return paired_ratio(values, [1.0] * len(values), geometric=True)
 
     def best(
         self, metric: str, alpha: float | None = None, thetas: Sequence[int] | None = None
@@ -150,42 +147,31 @@ def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
     ------
     ReshapeError : the runs without redirection (theta null) or all runs with it are missing.
     """
-    without = {
-        (row.parameters["week"], row.parameters["alpha"]): row.result
-        for row in rows
-        if row.parameters["theta"] is None
-    }
-    compared = TraceRatios(name, len({week for week, _ in without}), {MEAN: {}, MAX: {}}, {})
-    for row in rows:
-        week, alpha, theta = (row.parameters[key] for key in ("week", "alpha", "theta"))
-        if theta is None or (week, alpha) not in without:
-            continue
-        easy, point = without[week, alpha], (alpha, theta)
-        for metric, points in compared.ratios.items():
-            points.setdefault(point, []).append(row.result[metric] / easy[metric])
-        compared.prices.setdefault(point, []).append(_price(row, easy))
-    if not compared.prices:
+    runs = StudyResults(rows, lambda p: (p["alpha"], p["theta"]), "week")
+    points = [(a, theta) for a, theta in runs if theta is not None and (a, None) in runs.rows]
+    if not points:
         raise ReshapeError(
             f"{name}: redirection is compared with EASY; give theta null and at least one number"
         )
-    return compared
+    over_easy = {
+        metric: {
+            point: quotients(runs.values(point, metric), runs.values((point[0], None), metric))
+            for point in points
+        }
+        for metric in (MEAN, MAX)
+    }
+    weeks = len({row.parameters["week"] for row in rows if row.parameters["theta"] is None})
+    return TraceRatios(name, weeks, over_easy, {point: _price(runs, point) for point in points})
 
 
-def price(trace: TraceRatios, point: GridPoint) -> dict[str, float | None]:
-    """Means over the weeks: shares redirected and lost, and the ratio of the mean waits."""
-    weeks = trace.prices[point]
-    means = {name: mean([week[name] for week in weeks]) for name in weeks[0]}
-    waits, easy = means.pop("wait_s"), means.pop("easy_wait_s")
-    return {**means, "wait_ratio": waits / easy if easy else None}
-
-
-def _price(row: Row, easy: Mapping[str, Any]) -> dict[str, float]:
-    result, machine = row.result, row.parameters["processors"]
+def _price(runs: StudyResults, point: GridPoint) -> dict[str, float | None]:
+    """Cost of redirection over the weeks; see `TraceRatios`."""
+    capacity_s = runs.rows[point][0].parameters["processors"] * WEEK_S
+    wait_s, easy_s = (mean(runs.values(key, "mean_wait_s")) for key in (point, (point[0], None)))
     return {
-        "redirected": result["redirected"] / result["jobs"],
-        "lost": result["lost_processor_s"] / (machine * WEEK_S),
-        "wait_s": result["mean_wait_s"],
-        "easy_wait_s": easy["mean_wait_s"],
+        "redirected": mean(quotients(runs.values(point, "redirected"), runs.values(point, "jobs"))),
+        "lost": mean([lost_s / capacity_s for lost_s in runs.values(point, "lost_processor_s")]),
+        "wait_ratio": wait_s / easy_s if easy_s else None,
     }
 
 
@@ -200,11 +186,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     ------
     ReshapeError : there are no runs to compare.
     """
-    by_trace: dict[str, list[Row]] = {}
-    for row in rows:
-        name = str(row.parameters["trace"]).removesuffix(".gz").removesuffix(".swf")
-        by_trace.setdefault(name, []).append(row)
-    traces = [ratios(name, part) for name, part in by_trace.items()]
+    by_trace = StudyResults(rows, lambda p: p["trace"].removesuffix(".gz").removesuffix(".swf"))
+    traces = [ratios(name, part) for name, part in by_trace.rows.items()]
     claims = [claim for trace in traces for claim in judged(trace)]
     parts = [text for trace in traces for text in tables(trace)]
     data = {"traces": [_as_data(trace) for trace in traces]}
@@ -220,7 +203,7 @@ def tables(trace: TraceRatios) -> list[str]:
             line = [str(theta)]
             for alpha in trace.alphas:
                 values = trace.ratios[metric].get((alpha, theta), [])
-                line += [shown(mean_interval(values)), f"{quantiles(values, [0.5])[0]:.3f}"]
+                line += [shown(mean_interval(values)), f"{median(values):.3f}"]
             lines.append(line)
         head = ["THETA"]
         head += [word for alpha in trace.alphas for word in (f"ALPHA {alpha:g}", "MEDIAN")]
@@ -234,7 +217,7 @@ def tables(trace: TraceRatios) -> list[str]:
 
 def _price_text(trace: TraceRatios) -> str:
     alpha, theta = point = trace.best(MEAN)
-    cost = price(trace, point)
+    cost = trace.prices[point]
     ratio = cost["wait_ratio"]
     times = "" if ratio is None else f"; the mean wait of all jobs is {ratio:.2f} times EASY's"
     return (
@@ -269,17 +252,13 @@ def _ratio_claim(
 ) -> Claim:
     """Judge the claim that a metric at a point is below EASY's."""
     ours = trace.interval(metric, point)
-    geometric = f"geometric mean {with_limits(trace.geometric(metric, point))}"
-    return Claim(
-        f"{text}: ratio to EASY", ours, claimed, below_one(ours), part, trace.name, geometric
-    )
+    geometric = f"geometric mean {with_limits(geometric_mean(trace.ratios[metric][point]))}"
+    verdict = by_range(ours, high=nextafter(1, 0))
+    return Claim(f"{text}: ratio to EASY", ours, claimed, verdict, part, trace.name, geometric)
 
 
 def _theta_claims(trace: TraceRatios, low: int, high: int) -> Iterator[Claim]:
-    """Judge the claim that the best threshold lies in a range, for each alpha.
-
-    The best one outside, among those that were run, has a larger ratio than the best one inside.
-    """
+    """Judge for each alpha that the best threshold lies in a range."""
     inside = [theta for theta in trace.thetas if low <= theta <= high]
     outside = [theta for theta in trace.thetas if theta not in inside]
     for alpha in trace.alphas if inside and outside else ():
@@ -293,11 +272,11 @@ def _theta_claims(trace: TraceRatios, low: int, high: int) -> Iterator[Claim]:
 def _as_data(trace: TraceRatios) -> dict[str, Any]:
     points = [
         {"alpha": point[0], "theta": point[1]}
-        | price(trace, point)
+        | trace.prices[point]
         | {
             name: msgspec.to_builtins(trace.interval(metric, point))
-            | {"median": quantiles(trace.ratios[metric][point], [0.5])[0]}
-            | {"geometric": msgspec.to_builtins(trace.geometric(metric, point))}
+            | {"median": median(trace.ratios[metric][point])}
+            | {"geometric": msgspec.to_builtins(geometric_mean(trace.ratios[metric][point]))}
             for name, metric in (("mean_ratio", MEAN), ("max_ratio", MAX))
         }
         for point in trace.ratios[MEAN]

@@ -81,9 +81,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     files = parameters["merged"].items()
     merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
     trace = _trace(merged, parameters["days"])
-    first = parameters["jobs"] or parameters.get("jobs_of", {}).get(name)
     ran = sim.simulate(
-        sim.Jobs(trace).first(first) if first else sim.Jobs(trace),
+        sim.Jobs(trace).first(parameters["jobs"] or parameters.get("jobs_of", {}).get(name)),
         machine=centres(name),
         assign=parameters["policy"],
         dispatch={"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]},

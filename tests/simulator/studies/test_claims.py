@@ -17,7 +17,6 @@ from simulator.studies.claims import (
     Claim,
     as_records,
     as_table,
-    below_one,
     by_coverage,
     by_range,
     by_sign,
@@ -53,14 +52,6 @@ def test_by_coverage(value: float | None, verdict: str) -> None:
 
 def test_a_single_run_leaves_a_value_open() -> None:
     assert by_coverage(SINGLE, 1.0) == "open"
-
-
-@pytest.mark.parametrize(
-    ("low", "high", "verdict"),
-    [(0.8, 0.95, "held"), (0.9, 1.0, "open"), (1.0, 1.2, "opposite"), (nan, nan, "open")],
-)
-def test_below_one(low: float, high: float, verdict: str) -> None:
-    assert below_one(Interval((low + high) / 2, low, high, 5)) == verdict
 
 
 @pytest.mark.parametrize(
