@@ -20,14 +20,7 @@ from scheduler.model.network import Mesh, Network, Tree
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.basic import Contiguous, FirstFit
-from scheduler.policies.selection.on_network import (
-    HilbertCurve,
-    MultipleBuddies,
-    Paging,
-    Submesh,
-    SubmeshRelaxed,
-    TreeContiguous,
-)
+from scheduler.policies.selection.on_network import Submesh, SubmeshRelaxed, TreeContiguous
 
 SELECTIONS: dict[str, Selection] = {
     "first-fit": FirstFit(),
@@ -35,9 +28,6 @@ SELECTIONS: dict[str, Selection] = {
     "tree": TreeContiguous(),
     "submesh": Submesh(),
     "submesh-relaxed": SubmeshRelaxed(),
-    "paging": Paging(),
-    "multiple-buddies": MultipleBuddies(),
-    "hilbert": HilbertCurve(),
 }
 LEVELS = {1_000: 5, 10_000: 7, 100_000: 9}
 DIMS = {
@@ -50,7 +40,7 @@ STEPS = 3000
 
 def networks(name: str, processors: int) -> list[Network]:
     """Networks on which a selection is measured."""
-    if getattr(SELECTIONS[name], "topology", "tree") == "tree":
+    if SELECTIONS[name].network != "mesh":
         return [Tree(4, LEVELS[processors])]
     return [Mesh(dims, wraps=True) for dims in DIMS[processors]]
 

@@ -145,14 +145,6 @@ class Mesh(
         sides = self.box(processors)
         return processors if sides is None else prod(sides) * self.processors_per_node
 
-    def coordinates(self, position: int) -> tuple[int, ...]:
-        """Coordinates of the node at a position."""
-        coordinates = []
-        for size in reversed(self.dims):
-            position, coordinate = divmod(position, size)
-            coordinates.append(coordinate)
-        return tuple(reversed(coordinates))
-
     def sides(self, processors: ProcSet) -> tuple[int, ...]:
         """Sides of the smallest box around the nodes of the processors, in the order of `dims`.
 

@@ -108,7 +108,7 @@ def test_the_same_decisions_are_counted(journal: Path) -> None:
 
 @pytest.mark.parametrize(
     ("network", "selection"),
-    [(Tree(2, 2, 4), "tree"), (Mesh((2, 2), True, 4), "submesh"), (Mesh((4,), True, 4), "hilbert")],
+    [(Tree(2, 2, 4), "tree"), (Mesh((2, 2), True, 4), "submesh")],
 )
 def test_a_run_on_a_network_of_nodes_with_memory(
     tmp_path: Path, network: Network, selection: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise, permutations, product
+from itertools import permutations, product
 from math import prod
 
 import pytest
@@ -10,16 +10,11 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from meshes import MESHES
 
-from scheduler.model.interfaces import Selection
 from scheduler.model.machine import Machine
-from scheduler.model.mesh_nodes import curve
 from scheduler.model.network import Mesh, box
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.on_network import (
-    HilbertCurve,
-    MultipleBuddies,
-    Paging,
     Submesh,
     SubmeshRelaxed,
 )
@@ -122,115 +117,6 @@ def test_contiguous_means_inside_a_box(drawn: tuple[Mesh, Space], processors: in
     assert sides is not None
     inside = any(set(chosen) <= place for place in slow_boxes(mesh, sides))
     assert mesh.contiguous(chosen) == inside
-
-
-SCATTERED = [Paging(), Paging(1), Paging(3), MultipleBuddies(), HilbertCurve()]
-
-
-@pytest.mark.parametrize("selection", SCATTERED, ids=str)
-@given(drawn=spaces(), data=st.data())
-def test_scattered_selections_never_refuse(
-    selection: Selection, drawn: tuple[Mesh, Space], data: st.DataObject
-) -> None:
-    _, space = drawn
-    assume(space.free)
-    processors = data.draw(st.integers(1, space.free.count()))
-    chosen = selection.select(space, processors)
-    assert chosen is not None
-    assert chosen.count() == processors
-    assert not chosen - space.free
-
-
-@given(spaces(), st.integers(1, 3), st.data())
-def test_paging_equals_its_twin(drawn: tuple[Mesh, Space], side: int, data: st.DataObject) -> None:
-    mesh, space = drawn
-    assume(space.free)
-    processors = data.draw(st.integers(1, space.free.count()))
-    pages: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-    for node in product(*map(range, mesh.dims)):
-        pages.setdefault(tuple(c // side for c in node), []).append(node)
-    whole, parts = [], []
-    for _, nodes in sorted(pages.items()):
-        numbers = processors_of(mesh, nodes)
-        group = whole if numbers <= set(space.free) else parts
-        group += sorted(numbers & set(space.free))
-    assert set(Paging(side).select(space, processors)) == set((whole + parts)[:processors])
-
-
-@given(spaces(), st.data())
-def test_the_curve_equals_its_twin(drawn: tuple[Mesh, Space], data: st.DataObject) -> None:
-    mesh, space = drawn
-    assume(space.free)
-    processors = data.draw(st.integers(1, space.free.count()))
-    free, per_node, best = set(space.free), mesh.processors_per_node, None
-    order = [int(node) for node in curve(mesh.dims)]
-    for begin in range(len(order)):
-        chosen: list[int] = []
-        for place in range(begin, len(order)):
-            node = order[place]
-            chosen += sorted(free & set(range(node * per_node, (node + 1) * per_node)))
-            if len(chosen) >= processors:
-                if free & set(range(order[begin] * per_node, (order[begin] + 1) * per_node)):
-                    length = place - begin
-                    if best is None or length < best[0]:
-                        best = length, set(chosen[:processors])
-                break
-    assert best is not None
-    assert set(HilbertCurve().select(space, processors)) == best[1]
-
-
-@pytest.mark.parametrize("dims", [(8, 8), (16,), (4, 4, 4), (2, 2), (4, 4, 4, 4)])
-def test_the_curve_visits_neighbours(dims: tuple[int, ...]) -> None:
-    mesh = Mesh(dims)
-    nodes = [mesh.coordinates(int(position)) for position in curve(dims)]
-    assert len(set(nodes)) == len(nodes) == mesh.leaves
-    for one, other in pairwise(nodes):
-        assert sum(abs(a - b) for a, b in zip(one, other, strict=True)) == 1
-
-
-def aligned_blocks(mesh: Mesh, free: set[int], level: int) -> list[set[int]]:
-    """Entirely free aligned cubes with sides of 2**level, in row-major order."""
-    side = 1 << level
-    found = []
-    for corner in product(*(range(0, size - side + 1, side) for size in mesh.dims)):
-        nodes = list(product(*(range(c, c + side) for c in corner)))
-        numbers = processors_of(mesh, nodes)
-        if numbers <= free:
-            found.append(numbers)
-    return found
-
-
-@given(spaces(), st.data())
-def test_multiple_buddies_take_whole_blocks(drawn: tuple[Mesh, Space], data: st.DataObject) -> None:
-    """Each block of the number in base 2**d is taken whole while there is one."""
-    mesh, space = drawn
-    assume(space.free)
-    processors = data.draw(st.integers(1, space.free.count()))
-    chosen = set(MultipleBuddies().select(space, processors))
-    free, ways, per_node = set(space.free), 2 ** len(mesh.dims), mesh.processors_per_node
-    top = max(level for level in range(8) if level == 0 or 2**level <= min(mesh.dims))
-    wanted, missing = processors // per_node, 0
-    for level in range(top, -1, -1):
-        digit, wanted = divmod(wanted, ways**level)
-        wanting = digit + missing * ways
-        inside = [b for b in aligned_blocks(mesh, free, level) if b <= chosen]
-        there = len(aligned_blocks(mesh, free, level))
-        assert len(inside) >= min(wanting, there)
-        missing = max(0, wanting - there) if wanting > there else 0
-        for block in inside[: wanting - missing]:
-            free -= block
-            chosen -= block
-
-
-def test_multiple_buddies_by_hand() -> None:
-    """Lo et al., figure 4: 5 = 1 x 4 + 1 nodes, and a block that is cut for the single node."""
-    space = Space(ProcSet.span(0, 16), Mesh((4, 4)))
-    assert str(MultipleBuddies().select(space, 5)) == "0-2 4-5"
-    space.take(ProcSet.parse("0 2 8 10"))  # no block of four is free
-    assert str(MultipleBuddies().select(space, 5)) == "1 3-6"
-    space.take(ProcSet.parse("1"))
-    space.put(ProcSet.parse("10"))
-    assert str(MultipleBuddies().select(space, 5)) == "3 10-11 14-15"
 
 
 def test_selections_by_hand() -> None:
