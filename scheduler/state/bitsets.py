@@ -66,18 +66,3 @@ def bits_in_blocks(free: int, nodes: Iterable[int], block: int, count: int) -> i
             if not left:
                 return chosen
     return 0
-
-
-def first_run(bits: int, count: int) -> int:
-    """The first `count` consecutive bits that are set; 0 if there are none.
-
-    Parameters
-    ----------
-    count : >= 1.
-    """
-    begins, left = bits, count  # bit i of `begins`: the bits from i to i + count - left are set
-    while left > 1 and begins:
-        step = min(left - 1, count - left + 1)
-        begins &= begins >> step
-        left -= step
-    return (begins & -begins) * ((1 << count) - 1)

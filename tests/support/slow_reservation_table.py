@@ -127,17 +127,6 @@ def first_fit(table: SlowReservationTable, request: Request) -> Allocation | Non
     return None
 
 
-def first_continuous_fit(table: SlowReservationTable, request: Request) -> Allocation | None:
-    """Find the earliest start on processors of consecutive numbers (6.2.2)."""
-    needed = request.processors
-    for begin, free in _starts(table, request):
-        for i in range(len(free) - needed + 1):
-            if free[i + needed - 1] - free[i] == needed - 1:
-                chosen = free[i : i + needed]
-                return Allocation(ProcSet.of(chosen), begin, _worst(table, request, begin, chosen))
-    return None
-
-
 def spread(table: SlowReservationTable, request: Request) -> Allocation | None:
     """Find the earliest start, and deal the processes to the nodes in turn (4.7.3)."""
     for begin, free in _starts(table, request):
@@ -188,19 +177,9 @@ def least_slowdown(
     return None if best is None or best.begin > request.latest else best
 
 
-def continuous_or_any(table: SlowReservationTable, request: Request) -> Allocation | None:
-    """Take consecutive processors unless other ones are free earlier (4.7.3)."""
-    found, continuous = first_fit(table, request), first_continuous_fit(table, request)
-    if continuous is None or (found is not None and found.begin < continuous.begin):
-        return found
-    return continuous
-
-
 #: Slow twin of each selection, by its name.
 PLACE: dict[str, Callable[[SlowReservationTable, Request], Allocation | None]] = {
     "table-first-fit": first_fit,
-    "table-continuous": first_continuous_fit,
-    "first-fit-or-continuous": continuous_or_any,
     "equi-distribute": spread,
     "less-consume": less_consume,
     "less-consume-threshold": partial(less_consume, threshold=1.0),

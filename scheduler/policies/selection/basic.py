@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Literal
 
 import msgspec
 
@@ -48,16 +47,11 @@ class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     If a node has enough free processors, the one with the fewest of them is taken (best fit).
     Otherwise the nodes with the most free processors are taken entirely, and best fit holds for the
     rest. Of equal nodes the one with the lowest numbers comes first.
-
-    Parameters
-    ----------
-    leave : groups that leave in a contraction, where several choices have the right size: "nodes",
-        those after which the job has processors on the fewest nodes; "newest", as without this
-        selection. Of equal choices the newest groups leave.
+    If several choices of groups have the right size for a contraction, those leave after which the
+    job has processors on the fewest nodes, of equal choices the newest.
     """
 
     anywhere = True
-    leave: Literal["nodes", "newest"] = "nodes"
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors on few nodes."""
@@ -82,8 +76,8 @@ class FewNodes(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         others : processors of the job's other groups.
         """
         newest = leaving_groups(groups, processors)
-        if newest is None or self.leave == "newest":
-            return newest
+        if newest is None:
+            return None
         fewest, best = _nodes_left(space, groups, newest, others), newest
         for leaving in islice(_subsets(list(groups.items()), processors), MOST_SETS):
             nodes = _nodes_left(space, groups, leaving, others)

@@ -19,7 +19,6 @@ from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.table_search import (
-    first_continuous_fit,
     first_fit,
     least_slowdown,
     less_consume,
@@ -45,25 +44,6 @@ class OnTable(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find processors and a start."""
         return first_fit(table, request)
-
-
-class ContinuousFit(OnTable, frozen=True, forbid_unknown_fields=True):
-    """Earliest start on processors of consecutive numbers (GUIM 6.2.2)."""
-
-    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
-        """Find consecutive processors and a start."""
-        return first_continuous_fit(table, request)
-
-
-class FirstFitOrContinuous(OnTable, frozen=True, forbid_unknown_fields=True):
-    """Consecutive processors unless other ones are free earlier (GUIM 4.7.3)."""
-
-    def place(self, table: ReservationTable, request: Request) -> Allocation | None:
-        """Find processors and a start."""
-        any_, continuous = first_fit(table, request), first_continuous_fit(table, request)
-        if continuous is None or (any_ is not None and any_.begin < continuous.begin):
-            return any_
-        return continuous
 
 
 class EquiDistribute(OnTable, frozen=True, forbid_unknown_fields=True):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 from math import inf
 
-from scheduler.state.bitsets import first_run, lowest_bits, set_of
+from scheduler.state.bitsets import lowest_bits, set_of
 from scheduler.state.reservation_table import Allocation, Request, ReservationTable
 
 
@@ -18,16 +18,6 @@ def first_fit(table: ReservationTable, request: Request) -> Allocation | None:
     needed, length_s = request.processors, request.length_s
     for begin, free in table.free(needed, length_s, request.after, request.latest):
         return _unimproved(table, request, begin, lowest_bits(free, needed))
-    return None
-
-
-def first_continuous_fit(table: ReservationTable, request: Request) -> Allocation | None:
-    """Find the earliest start on processors of consecutive numbers (6.2.2)."""
-    needed, length_s = request.processors, request.length_s
-    for begin, free in table.free(needed, length_s, request.after, request.latest):
-        chosen = first_run(free, needed)
-        if chosen:
-            return _unimproved(table, request, begin, chosen)
     return None
 
 

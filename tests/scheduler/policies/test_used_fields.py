@@ -37,7 +37,6 @@ ELSEWHERE = {
     "backfill.fullness": "with one resource BB's measure is always 1; see backfill/test_balance.py",
     "resizing.grow_past": "matters while contractions can start a queued job; see steady_*.txt",
     "resizing.low": "PBA-PR: class precedes impact, if jobs of both are contracted for one head",
-    "selection.leave": "no job is resized here; see selection/test_basic.py",
 }
 PROCESSORS = 12
 NUMBERS = [None, 0, 1, 2, 3, 0.02, 0.2, 0.5, 1.5, 5, 50, 1000]

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.model.procset import ProcSet
-from scheduler.state.bitsets import bits_in_blocks, bits_of, first_run, lowest_bits, set_of
+from scheduler.state.bitsets import bits_in_blocks, bits_of, lowest_bits, set_of
 
 NUMBERS = st.sets(st.integers(0, 90))
 
@@ -23,13 +23,6 @@ def test_a_set_and_its_bits(numbers: set[int]) -> None:
 def test_lowest_bits(numbers: set[int], count: int) -> None:
     found = lowest_bits(bits_of(ProcSet.of(numbers)), count)
     assert list(set_of(found)) == sorted(numbers)[:count]
-
-
-@given(NUMBERS, st.integers(1, 12))
-def test_first_run(numbers: set[int], count: int) -> None:
-    runs = (range(i, i + count) for i in range(91) if numbers.issuperset(range(i, i + count)))
-    found = first_run(bits_of(ProcSet.of(numbers)), count)
-    assert list(set_of(found)) == list(next(runs, []))
 
 
 @given(NUMBERS, st.integers(1, 5), st.integers(1, 8), st.integers(3, 20))

@@ -28,8 +28,7 @@ from scheduler.policies.scenarios import changed, scenario
 from scheduler.policies.selection.on_table import LessConsume, LessConsumeThreshold, OnTable
 
 SELECTIONS = [
-    "table-first-fit", "table-continuous", "first-fit-or-continuous", "equi-distribute",
-    "less-consume", "less-consume-threshold", "rua",
+    "table-first-fit", "equi-distribute", "less-consume", "less-consume-threshold", "rua",
 ]  # fmt: skip
 
 

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from scheduler.model.procset import ProcSet
 from scheduler.model.sharing import SharedCapacity
 from scheduler.policies.selection.on_table import (
-    ContinuousFit,
     EquiDistribute,
-    FirstFitOrContinuous,
     LeastSlowdown,
     LessConsume,
     LessConsumeThreshold,
@@ -50,17 +48,12 @@ def figure_6_4() -> ReservationTable:
     return used(table, *((processor, 45.0, 50.0) for processor in (7, 8, 9)))
 
 
-def test_figure_6_4_first_fit_and_first_continuous_fit() -> None:
+def test_figure_6_4_first_fit() -> None:
     table = figure_6_4()
     order = by_begin(table, 0.0, 30.0)
     assert order == [1, 2, 7, 8, 9, 3, 4, 5, 6, 10]
     request = Request(3, 30.0)
     assert OnTable().place(table, request) == (ProcSet.parse("1-2 7"), 0.0, 1.0)
-    assert ContinuousFit().place(table, request) == (ProcSet.parse("7-9"), 10.0, 1.0)
-    assert FirstFitOrContinuous().place(table, request) == (ProcSet.parse("1-2 7"), 0.0, 1.0)
-    assert FirstFitOrContinuous().place(table, Request(2, 30.0)) == (
-        ProcSet.parse("1-2"), 0.0, 1.0,
-    )  # fmt: skip
 
 
 def test_figure_6_5_a_later_start() -> None:
@@ -129,7 +122,6 @@ def test_processes_of_one_job_are_neighbours_of_each_other() -> None:
     table = ReservationTable(ProcSet.span(0, 8), SharedCapacity(4, {"bandwidth": 100}))
     request = Request(4, 10.0, (40.0,))
     assert OnTable().place(table, request) == (ProcSet.span(0, 4), 0.0, pytest.approx(1.6))
-    assert ContinuousFit().place(table, request) == OnTable().place(table, request)
     assert EquiDistribute().place(table, request) == (ProcSet.parse("0-1 4-5"), 0.0, 1.0)
     assert LessConsume().place(table, request) == (ProcSet.parse("2-5"), 0.0, 1.0)
     assert LeastSlowdown().place(table, request) == (ProcSet.parse("2-5"), 0.0, 1.0)
@@ -239,19 +231,11 @@ def test_starts_are_those_of_the_slow_twin(
         busy = {p for p, b, e, _ in kept if b < at + length and e > at}
         return [p for p in range(8) if p not in busy]
 
-    def run_of(here: list[int]) -> list[int] | None:
-        runs = (here[i : i + needed] for i in range(len(here) - needed + 1))
-        return next((run for run in runs if run[-1] - run[0] == needed - 1), None)
-
     request = Request(needed, float(length), after=float(after))
     at = next(t for t in range(after, 50) if len(free(t)) >= needed)
     first = OnTable().place(table, request)
     assert first is not None
     assert (list(first.processors), first.begin) == (free(at)[:needed], at)
-    at = next(t for t in range(after, 50) if run_of(free(t)))
-    continuous = ContinuousFit().place(table, request)
-    assert continuous is not None
-    assert (list(continuous.processors), continuous.begin) == (run_of(free(at)), at)
 
 
 @given(
