@@ -123,10 +123,8 @@ _BUILT_IN = {
     },
     "estimates": {
         "classification": "classification:Classification",
-        "constant": "estimates:Constant",
         "hybrid": "iterations:Hybrid",
         "iterations": "iterations:Iterations",
-        "regression": "history:Regression",
         "statistical": "history:Statistical",
         "tsafrir": "estimates:Tsafrir",
         "user": "estimates:UserEstimates",

@@ -9,7 +9,7 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.model.job import Job
-from scheduler.predictions.history import HistoryPredictor, memory
+from scheduler.predictions.history import HistoryPredictor
 from scheduler.predictions.predictor import DeadlineManagers, run_time_s
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ class ClassificationPredictor(HistoryPredictor):
             "submitted": job.submitted_at,
             "processors": spec.processors,
             "requested_time": min(spec.walltime_s, _LARGEST),
-            "memory": memory(job),
+            "memory": spec.memory_kib or spec.resources.get("memory", 0),
         }
         for name, codes in self._codes.items():
             label = getattr(spec, name)

@@ -6,15 +6,12 @@ extended; only the walltime is a limit, if the core ends jobs at their walltimes
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping
-from math import inf
 from typing import Protocol
 
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.predictions.predictor import DeadlineManagers, Predictor, run_time_s
+from scheduler.predictions.predictor import LatestRuns, Predictor
 
 __all__ = ["Estimates", "Predictor", "Tsafrir", "UserEstimates"]
 
@@ -36,36 +33,6 @@ class UserEstimates(Predictor, msgspec.Struct, frozen=True, forbid_unknown_field
     def predict(self, job: Job) -> float:
         """Return the walltime, s."""
         return job.spec.walltime_s
-
-
-class Constant(Predictor, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Estimates that are the same for all jobs (GUIM 4.4.2).
-
-    Parameters
-    ----------
-    run_s : prediction, s; >= 1 and finite.
-    deadlines : managers of missed predictions.
-
-    Raises
-    ------
-    ValueError : `run_s` is out of range.
-    """
-
-    run_s: float = 60.0
-    deadlines: DeadlineManagers = DeadlineManagers()
-
-    def __post_init__(self) -> None:
-        """Check the prediction."""
-        if not 1 <= self.run_s < inf:
-            raise ValueError(f"run_s must be >= 1 and finite, got {self.run_s}")
-
-    def predictor(self) -> Predictor:
-        """Return itself: there is nothing to learn."""
-        return self
-
-    def predict(self, job: Job) -> float:
-        """Return the constant, s."""
-        return self.run_s
 
 
 class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -106,17 +73,20 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return _UserMeans(self)
 
 
-class _UserMeans(Predictor):
+class _UserMeans(LatestRuns):
     """Predictor by the last run times of each user; no prediction exceeds the walltime."""
 
     beyond_walltime = False
 
     def __init__(self, parameters: Tsafrir) -> None:
+        super().__init__(parameters.window)
         self._parameters = parameters
-        self._runs: dict[str, deque[float]] = {}
+
+    def kind_of(self, job: Job) -> str:
+        return job.spec.user
 
     def predict(self, job: Job) -> float:
-        runs = self._runs.get(job.spec.user, ())
+        runs = self.runs_of(job)
         if len(runs) < self._parameters.window:
             return job.spec.walltime_s
         return min(float(sum(runs) // len(runs)), job.spec.walltime_s)
@@ -129,18 +99,3 @@ class _UserMeans(Predictor):
         if walltime_s != job.spec.walltime_s:  # an adaptive start prolonged it and the estimate
             predicted_s *= walltime_s / job.spec.walltime_s
         return min(predicted_s, walltime_s)
-
-    def learned(self) -> dict[str, list[float]]:
-        """Latest run times of each user, seconds."""
-        return {user: list(runs) for user, runs in self._runs.items()}
-
-    def relearn(self, learned: Mapping[str, list[float]]) -> None:
-        """Take over run times that `learned` returned."""
-        window = self._parameters.window
-        self._runs = {user: deque(runs, maxlen=window) for user, runs in learned.items()}
-
-    def ended(self, job: Job) -> None:
-        run_s = run_time_s(job)
-        if run_s is not None:
-            runs = self._runs.setdefault(job.spec.user, deque(maxlen=self._parameters.window))
-            runs.append(run_s)

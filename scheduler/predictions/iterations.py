@@ -10,12 +10,12 @@ import msgspec
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.predictions.classification import Classification
-from scheduler.predictions.estimates import Constant, Tsafrir, UserEstimates
-from scheduler.predictions.history import HistoryPredictor, Regression, Statistical, limited_s
+from scheduler.predictions.estimates import Tsafrir, UserEstimates
+from scheduler.predictions.history import HistoryPredictor, Statistical, limited_s
 from scheduler.predictions.predictor import DeadlineManagers, Predictor, run_time_s
 
 #: Predictors that need little or no history.
-Simple: TypeAlias = Literal["user", "constant", "tsafrir", "statistical"]
+Simple: TypeAlias = Literal["user", "tsafrir", "statistical"]
 
 
 class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -23,9 +23,9 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    primary : "classification", "regression" or "statistical", with its default parameters.
-    fallback : "user", "constant", "tsafrir" or "statistical", used until `least_jobs` jobs have
-        ended, and where the primary predictor has no forecast.
+    primary : "classification" or "statistical", with its default parameters.
+    fallback : "user", "tsafrir" or "statistical", used until `least_jobs` jobs have ended, and
+        where the primary predictor has no forecast.
     least_jobs : ended jobs after which the primary predictor is used; >= 0.
     deadlines : managers of missed predictions.
 
@@ -34,7 +34,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ValueError : `least_jobs` is negative.
     """
 
-    primary: Literal["classification", "regression", "statistical"] = "classification"
+    primary: Literal["classification", "statistical"] = "classification"
     fallback: Simple = "tsafrir"
     least_jobs: int = 500
     deadlines: DeadlineManagers = DeadlineManagers()
@@ -51,12 +51,8 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ------
         ConfigError : see `Classification.predictor`.
         """
-        sources = {
-            "classification": Classification,
-            "regression": Regression,
-            "statistical": Statistical,
-        }
-        return HybridPredictor(self, sources[self.primary]().predictor())
+        source = Classification() if self.primary == "classification" else Statistical()
+        return HybridPredictor(self, source.predictor())
 
 
 class HybridPredictor(HistoryPredictor):
@@ -113,7 +109,6 @@ def simple_predictor(name: Simple) -> Predictor:
     """Create a predictor that needs little or no history, with its default parameters."""
     makers: dict[Simple, Callable[[], Predictor]] = {
         "user": UserEstimates,
-        "constant": Constant().predictor,
         "tsafrir": Tsafrir().predictor,
         "statistical": Statistical().predictor,
     }
@@ -129,7 +124,7 @@ class Iterations(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    fallback : "user", "constant", "tsafrir" or "statistical", which predicts at submission.
+    fallback : "user", "tsafrir" or "statistical", which predicts at submission.
     deadlines : managers of missed predictions.
     """
 

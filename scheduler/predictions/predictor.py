@@ -6,7 +6,8 @@ prediction never ends a job; a deadline manager extends the prediction.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, nextafter
 from typing import Any, ClassVar, Literal
@@ -145,6 +146,41 @@ class Predictor:
 
     def relearn(self, learned: Any) -> None:
         """Take over what `learned` returned, after a restart of the service."""
+
+
+class LatestRuns(Predictor):
+    """Predictor that keeps the run times of the latest ended jobs of each kind.
+
+    Parameters
+    ----------
+    window : number of jobs of a kind.
+    """
+
+    def __init__(self, window: int) -> None:
+        self._window = window
+        self._runs: dict[str, deque[float]] = {}
+
+    def kind_of(self, job: Job) -> str:
+        """Return the kind of a job."""
+        raise NotImplementedError
+
+    def runs_of(self, job: Job) -> Collection[float]:
+        """Run times of the latest jobs of the kind of a job, s."""
+        return self._runs.get(self.kind_of(job), ())
+
+    def ended(self, job: Job) -> None:
+        """Add the run time of a job."""
+        run_s = run_time_s(job)
+        if run_s is not None:
+            self._runs.setdefault(self.kind_of(job), deque(maxlen=self._window)).append(run_s)
+
+    def learned(self) -> dict[str, list[float]]:
+        """Return the run times by kind, s."""
+        return {kind: list(runs) for kind, runs in self._runs.items()}
+
+    def relearn(self, learned: Mapping[str, Iterable[float]]) -> None:
+        """Take over what `learned` returned."""
+        self._runs = {kind: deque(runs, self._window) for kind, runs in learned.items()}
 
 
 def run_time_s(job: Job) -> float | None:

@@ -8,6 +8,7 @@ from math import inf
 
 import msgspec
 import pytest
+from fixed_estimates import Constant
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -50,6 +51,7 @@ from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.policies.resizing.malleable import Malleable
+from scheduler.policies.resizing.prio_scenarios import PbaPr
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.basic import Contiguous, FewNodes
@@ -147,7 +149,9 @@ SCENARIOS = [
     scenario("fcfs-pr", {"backfill.reservations": 2, "resizing.remap_window_size": 1}),
     scenario("easy++"),
     scenario("fcfs-pr", {"estimates": "iterations", "estimates.fallback": "statistical"}),
-    scenario("conservative", {"estimates": "constant", "estimates.run_s": 3, "resizing": "pba-pr"}),
+    Scenario(
+        "expiring", backfill=Backfill(reservations=None), estimates=Constant(3), resizing=PbaPr()
+    ),
     Scenario("own pass", scheduling=ChaoticPass(), resizing=Chaos()),
     Scenario("own pass by place", scheduling=ChaoticPass(1), selection=Contiguous()),
     Scenario("own pass, few jobs", scheduling=ChaoticPass(2), backfill=Backfill(max_jobs=2)),

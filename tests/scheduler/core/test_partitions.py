@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 from core_life import MEMORY, NODES, SCENARIOS, AnyLife, noted
 from example_counts import examples
+from fixed_estimates import Constant
 from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant
@@ -98,7 +99,7 @@ ALONE = [
     scenario("fcfs-pr", {"order.refresh_s": 3}),
     scenario("pba", {"order": "aging", "order.refresh_s": 0}),
     scenario("max-b-pr"),
-    scenario("easy", {"estimates": "constant", "estimates.run_s": 3}),
+    Scenario("expiring", estimates=Constant(3)),
     scenario("easy", {"order": "lxwf"}),
 ]
 JOBS = st.lists(

@@ -173,7 +173,7 @@ def cases() -> Iterator[tuple[str, dict[str, Any], tuple[str, ...]]]:
     for name in known("scenario"):
         if ":" not in name:
             yield name, {}, ("backfill", "order", "resizing", "selection")
-    simple = ["constant", "iterations", "statistical", "tsafrir"]  # others need a long history
+    simple = ["iterations", "statistical", "tsafrir"]  # others need a long history
     for part, names in (("order", known("order")), ("selection", known("selection")),
                         ("estimates", simple)):  # fmt: skip
         for name in names:

@@ -19,7 +19,7 @@ from scheduler.model.machine import Machine
 from scheduler.policies.registry import find, known
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.predictions.classification import Classification
-from scheduler.predictions.history import Regression, Statistical
+from scheduler.predictions.history import Statistical
 from scheduler.predictions.iterations import Hybrid, Iterations
 from scheduler.predictions.predictor import Predictor
 
@@ -104,23 +104,6 @@ def test_only_the_latest_jobs_of_a_window_count() -> None:
     assert predictor.predict(job_of(4)) == 15
 
 
-def test_a_line_over_the_processors() -> None:
-    predictor = Regression(cluster="none").predictor()
-    for number, (processors, run_s) in enumerate([(1, 100.0), (2, 200.0), (4, 400.0)], start=1):
-        learn(predictor, job_of(number, processors), run_s)
-    assert predictor.predict(job_of(4, 8)) == pytest.approx(800)
-    assert predictor.quantiles(job_of(4, 8), (0.5,)) == pytest.approx([800])
-
-
-def test_a_line_over_the_memory_and_a_constant_variable() -> None:
-    predictor = Regression(variable="memory", cluster="none").predictor()
-    learn(predictor, job_of(1, memory_kib=10), 100.0)
-    learn(predictor, job_of(2, memory_kib=10), 300.0)
-    assert predictor.predict(job_of(3, memory_kib=99)) == 200, "the mean: all had the same memory"
-    learn(predictor, job_of(3, memory_kib=20), 400.0)
-    assert predictor.predict(job_of(4, memory_kib=30)) == pytest.approx(600)
-
-
 @pytest.mark.parametrize("tree", ["id3", "c45"])
 def test_the_tree_predicts_the_bound_of_the_interval(tree: Any) -> None:
     """Short runs of ann, long ones of bob; two intervals, bounded by the largest short run."""
@@ -147,14 +130,14 @@ def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.Monk
 
 
 def test_the_hybrid_falls_back_until_there_is_enough_history() -> None:
-    predictor = Hybrid("statistical", "constant", least_jobs=3).predictor()
+    predictor = Hybrid("statistical", "user", least_jobs=3).predictor()
     job = job_of(9)
     for number in (1, 2):
         learn(predictor, job_of(number), 100.0)
-        assert predictor.predict(job) == 60, "the constant"
+        assert predictor.predict(job) == 1000, "the estimate of the user"
     learn(predictor, job_of(3), 100.0)
     assert predictor.predict(job) == 100
-    assert predictor.predict(job_of(9, user="new")) == 60, "no forecast for this user"
+    assert predictor.predict(job_of(9, user="new")) == 1000, "no forecast for this user"
 
 
 def test_remaining_iterations_at_the_measured_time_of_the_present_size() -> None:
@@ -180,7 +163,6 @@ def test_remaining_iterations_at_the_measured_time_of_the_present_size() -> None
         (lambda: Classification(features=("usr",)), "unknown feature 'usr'.*user"),
         (lambda: Classification(most_bins=1), "most_bins must be >= 2, got 1"),
         (lambda: Hybrid(least_jobs=-1), "least_jobs must be >= 0"),
-        (lambda: find("estimates", "constant")(run_s=0.0), "run_s must be >= 1"),
     ],
 )
 def test_parameters_out_of_range_of_predictors_are_refused(source: Any, message: str) -> None:
@@ -204,8 +186,8 @@ def test_fields_are_set_by_name() -> None:
     assert again.estimates.deadlines.after.kind == "exponential"
     assert again.estimates.deadlines.after.power == 4
     with pytest.raises(ConfigError, match="befor"):
-        changed(scenario("easy"), {"estimates": "constant", "estimates.deadlines.befor.kind": "x"})
+        changed(scenario("easy"), {"estimates": "hybrid", "estimates.deadlines.befor.kind": "x"})
 
 
 def test_iterations_is_a_source_that_needs_no_history() -> None:
-    assert Iterations(fallback="constant").predictor().predict(job_of(1)) == 60
+    assert Iterations(fallback="user").predictor().predict(job_of(1)) == 1000

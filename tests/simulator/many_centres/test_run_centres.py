@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import numpy as np
 import pytest
+from fixed_estimates import Constant
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
@@ -14,7 +15,7 @@ from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, Wakeup
 from scheduler.model.machine import Machine
 from scheduler.policies.registry import known
 from scheduler.policies.scenarios import scenario
-from scheduler.predictions.estimates import Constant, Tsafrir
+from scheduler.predictions.estimates import Tsafrir
 from simulator.engine.costs import NO_COSTS
 from simulator.engine.engine import Engine
 from simulator.many_centres.centres import better_wait

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 import pytest
+from fixed_estimates import Constant
 
 from reshape.errors import ConfigError
 from scheduler.model.events import JobSpec
@@ -28,7 +29,6 @@ from scheduler.policies.assignment.policies import (
     SitaE,
     Weighted,
 )
-from scheduler.predictions.estimates import Constant
 
 
 @dataclass
