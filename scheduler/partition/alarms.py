@@ -33,8 +33,8 @@ class Alarms:
     Attributes
     ----------
     predictor, kill_at_walltime : see above.
-    at_starts : whether the start of any job is followed by a wake-up or told to the predictor;
-        otherwise only that of a job with a signal is followed by one.
+    at_starts : whether the start of any job is followed by a wake-up; otherwise only that of a job
+        with a signal is.
     """
 
     def __init__(
@@ -65,7 +65,6 @@ class Alarms:
 
     def predict(self, job: Job, predictor: Predictor) -> None:
         """Set the estimate of a job that is being queued."""
-        predictor.submitted(job)
         job.first_estimate_s = predictor.predict(job)
         job.estimate_s = self._limited(job, job.first_estimate_s)
 
@@ -106,14 +105,11 @@ class Alarms:
             self._at = time
             self._state.orders.append(WakeAt(time))
 
-    def job_started(self, job: Job) -> None:
-        """Ask for a wake-up at the end of a job's estimate if something is to be done then."""
-        if self.predictor is not None:
-            self.predictor.started(job)
-        self.watch_end(job)
-
     def watch_end(self, job: Job) -> None:
-        """Ask for a wake-up at the expected end of a live job, and at its signal; it has moved."""
+        """Ask for a wake-up at the expected end of a live job, and at its signal, if that matters.
+
+        It is called when the job starts, and when its expected end moves.
+        """
         in_the_way = job.backfilled and self._kill_at_reservation
         if self.kill_at_walltime or in_the_way or self._is_extended(job):
             self.wake_by(max(job.estimated_end, self._state.now))

@@ -169,7 +169,7 @@ class Passes(Starter):
         else:
             state.orders.append(START(job.id, group, chosen, reason))
         if self._alarms.at_starts or not job.is_plain:
-            self._alarms.job_started(job)
+            self._alarms.watch_end(job)
         return True
 
 

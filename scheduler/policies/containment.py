@@ -368,14 +368,6 @@ class ContainedPredictor(Predictor):
         self._predictor, self._guard = predictor, Guard("estimates", predictor, report)
         self.beyond_walltime = bool(predictor.beyond_walltime)
 
-    def submitted(self, job: Job) -> None:
-        """Let the predictor note that a job is being queued."""
-        self._guard.call("submitted", lambda: self._predictor.submitted(shown(job)), _none)
-
-    def started(self, job: Job) -> None:
-        """Let the predictor note that a job has started."""
-        self._guard.call("started", lambda: self._predictor.started(shown(job)), _none)
-
     def ended(self, job: Job) -> None:
         """Let the predictor learn from a job that has ended."""
         self._guard.call("ended", lambda: self._predictor.ended(shown(job)), _none)

@@ -74,16 +74,6 @@ class HybridPredictor(HistoryPredictor):
             return self._primary.quantiles(job, probabilities)
         return self._fallback.quantiles(job, probabilities)
 
-    def submitted(self, job: Job) -> None:
-        """Let both predictors note the job."""
-        self._primary.submitted(job)
-        self._fallback.submitted(job)
-
-    def started(self, job: Job) -> None:
-        """Let both predictors note the start."""
-        self._primary.started(job)
-        self._fallback.started(job)
-
     def ended(self, job: Job) -> None:
         """Let both predictors learn."""
         self._ended += run_time_s(job) is not None

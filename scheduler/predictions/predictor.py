@@ -94,10 +94,9 @@ class DeadlineManagers(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Predictor:
     """Predicts run times (GUIM 4.4.1). A predictor may learn, so that each core has its own.
 
-    The core calls the methods in this order: `submitted` and `predict` when a job is queued,
-    `started`, `progressed` at each resize point, `missed` when the job has run as long as
-    predicted, `ended`. A subclass must have `predict`; the other methods do nothing, and `missed`
-    asks the deadline managers.
+    The core calls the methods in this order: `predict` when a job is queued, `progressed` at each
+    resize point, `missed` when the job has run as long as predicted, `ended`. A subclass must have
+    `predict`; the other methods do nothing, and `missed` asks the deadline managers.
 
     A prediction may be larger or smaller than the user's estimate. A missed one ends no job. If the
     core ends jobs at their walltimes, it uses the walltime in place of a larger prediction.
@@ -111,12 +110,6 @@ class Predictor:
 
     beyond_walltime: bool = True
     deadlines: DeadlineManagers = DeadlineManagers()
-
-    def submitted(self, job: Job) -> None:
-        """Note that a job is being queued."""
-
-    def started(self, job: Job) -> None:
-        """Note that a job has started."""
 
     def ended(self, job: Job) -> None:
         """Learn from a job that has ended; one that never ran has no `started_at`."""

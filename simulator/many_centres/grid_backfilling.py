@@ -67,14 +67,6 @@ class OnFactorOne(Predictor):
         """Predictor of the core: this one, which has not learned yet."""
         return self
 
-    def submitted(self, job: Job) -> None:
-        """Let the predictor note the job."""
-        self._inner.submitted(job)
-
-    def started(self, job: Job) -> None:
-        """Let the predictor note the start."""
-        self._inner.started(job)
-
     def predict(self, job: Job) -> float:
         """Return the prediction, s; the estimate of a job that starts is multiplied later."""
         return self._inner.predict(job)

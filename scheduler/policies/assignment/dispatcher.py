@@ -102,7 +102,6 @@ class Dispatcher:
         """Run time to expect of a job that is being submitted, on CPU factor 1, s."""
         if self._predictor is None:
             return job.spec.walltime_s
-        self._predictor.submitted(shown(job))
         self._running[job.id] = job, 1.0
         return max(1.0, self._predictor.predict(shown(job)))
 

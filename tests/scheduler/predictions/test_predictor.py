@@ -28,12 +28,6 @@ class FixedPredictor(Predictor):
     def __init__(self, run_s: float) -> None:
         self._run_s = run_s
 
-    def submitted(self, job: Job) -> None:
-        calls.append(("submitted", job.id))
-
-    def started(self, job: Job) -> None:
-        calls.append(("started", job.id))
-
     def ended(self, job: Job) -> None:
         calls.append(("ended", job.id))
 
@@ -57,7 +51,7 @@ def test_the_core_calls_the_predictor_at_each_event_of_a_job() -> None:
     core.handle([JobSubmitted(0, 1, JobSpec(4, 100.0))])
     core.handle([Wakeup(10)])
     core.handle([JobEnded(50, 1)])
-    names = ["submitted", "predict", "started", "missed", "ended"]
+    names = ["predict", "missed", "ended"]
     assert calls == [(name, 1) for name in names]
 
 

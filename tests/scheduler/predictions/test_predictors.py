@@ -32,9 +32,7 @@ def job_of(number: int, processors: int = 1, walltime_s: float = 1000.0, **label
 
 
 def learn(predictor: Predictor, job: Job, run_s: float) -> None:
-    predictor.submitted(job)
     job.started_at = job.submitted_at
-    predictor.started(job)
     job.ended_at = job.submitted_at + run_s
     predictor.ended(job)
 
