@@ -39,7 +39,6 @@ from scheduler.partition.pending import reason_pending
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes, note_progress
 from scheduler.policies.containment import ErrorReporter
-from scheduler.policies.resizing.interface import PrecedesPass, Resizing
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
 from scheduler.state.queue import Queue
@@ -129,10 +128,6 @@ class Partition:
         )
         self._handlers = self._jobs.handlers() | self._machine.handlers()
         self._awaited = awaited
-        policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
-        self._decides_first = any(map(_precedes_pass, policies))
-        #: A resize point alone follows the pass, and its time changes nothing but the queue order.
-        self._passes_first = not (self._decides_first or self._backfills_on_contact)
 
     # What drivers and other components read.
 
@@ -198,7 +193,7 @@ class Partition:
         event = events[0]
         state = self.state
         orders: list[Order] = []
-        if type(event) is RESIZE_POINT and self._passes_first and not state.excluding:
+        if type(event) is RESIZE_POINT and not self._backfills_on_contact and not state.excluding:
             at = event.at
             if at > state.now:
                 state.now = at
@@ -230,7 +225,7 @@ class Partition:
 
         See `Resizes.pass_point`. False: the resize point needs its event.
         """
-        if not self._passes_first or self._alarms.predictor is not None or self._owes_pass(at):
+        if self._backfills_on_contact or self._alarms.predictor is not None or self._owes_pass(at):
             return False
         if not self.resizes.pass_point(job, at, left, iteration_s):
             return False
@@ -306,11 +301,6 @@ class Partition:
                 points.append(event)
             else:
                 self._handlers[type(event)](event)
-        if points and self._decides_first:
-            first = [point for point in points if self._comes_first(point)]
-            points = [point for point in points if point not in first]
-            for point in first:
-                self._jobs.on_resize_point(point)
         self._run_due_pass()
         for point in points:
             self._jobs.on_resize_point(point)
@@ -348,12 +338,6 @@ class Partition:
     def _ends_steps(self, event: Event) -> bool:
         """Whether an event is the end of a job with steps that have not ended."""
         return isinstance(event, JobEnded) and event.job in self.state.steps.by_job
-
-    def _comes_first(self, point: ResizePoint) -> bool:
-        """Whether the policy decides at a resize point before the pass of the same instant."""
-        job = self.state.jobs.get(point.job)
-        policy = None if job is None else self.scenario.resizing_of(job.spec.queue)
-        return _precedes_pass(policy)
 
     def reason_pending(self, job: int) -> Reason:
         """Why a queued job does not run yet.
@@ -468,7 +452,3 @@ class Partition:
 RESIZE_POINT: Final = ResizePoint
 #: Events by which a user or a job contacts the scheduler.
 _CONTACTS = frozenset({JobSubmitted, ResizePoint, ResizeDone})
-
-
-def _precedes_pass(policy: Resizing | None) -> bool:
-    return isinstance(policy, PrecedesPass) and policy.precedes_pass

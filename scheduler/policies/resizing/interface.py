@@ -85,20 +85,8 @@ Decision: TypeAlias = Grow | Shrink | Stay
 class Resizing(Protocol):
     """Resizing policy: decides at the resize points of resizable jobs.
 
-    It decides on what the scheduling pass of the same instant leaves, or before that pass if its
-    class derives from `PrecedesPass`.
+    It decides on what the scheduling pass of the same instant leaves.
     """
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Decide on a RUNNING job at its resize point; its history includes the last iteration."""
-
-
-class PrecedesPass:
-    """Base of resizing policies that may decide before the scheduling pass of the same instant."""
-
-    __slots__ = ()
-
-    @property
-    def precedes_pass(self) -> bool:
-        """Whether this policy does."""
-        return True

@@ -28,7 +28,7 @@ from scheduler.policies.resizing.harvesting import (
     gains_from_contractions,
     least_impact_priority,
 )
-from scheduler.policies.resizing.interface import Decision, Grow, PrecedesPass, Shrink, Stay
+from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 from scheduler.state.view import View
 
 #: Comparison by which a queued job is "of a higher priority" than a running one.
@@ -343,30 +343,16 @@ class FcfsPr(QueuedFirst, frozen=True):
         return fcfs_contract_priority(job, view, head, contractable, self.harvest, rule)
 
 
-class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
+class MaxBPr(PrioResizing, frozen=True):
     """Max-benefit with priority: PRIO 3.3, policy 2, scenario 1; its bullets are cited.
 
     Jobs at their resize points do "not consider the number of queued jobs in their resizing
     decision and expand jobs if enough processors are available", and no running job is contracted
     for a queued one. An expansion may delay the head's reservation: the paper's policy has no rule
     against it.
-
-    Parameters
-    ----------
-    expand_first : at a resize point, decide before queued jobs are scheduled, in the order of
-        bullets 2 and 4. By default the scheduling pass of an instant precedes all its resize
-        points. The two differ only if something else happens at the same instant, or if jobs are
-        backfilled at contacts alone (`Backfill.moments`).
     """
 
     title: ClassVar[str] = "Max-B-PR"
-
-    expand_first: bool = False
-
-    @property
-    def precedes_pass(self) -> bool:
-        """Whether the decisions of an instant come before its scheduling pass."""
-        return self.expand_first
 
     def choose(self, job: JobView, view: View) -> Decision:
         """Expand, contract or maintain a job at its resize point, bullet by bullet."""
@@ -384,5 +370,5 @@ class MaxBPr(PrecedesPass, PrioResizing, frozen=True):
         # processor size using the Max-Benefit-Priority processor allocation strategy."
         # 3: "If the job cannot be expanded due to insufficient processors, then maintain".
         # 4: "Schedule queued jobs using priority-based backfill to use the idle processors": the
-        # core's pass, which follows with `expand_first`.
+        # core's pass, which precedes the resize points of an instant.
         return self.expand(job, view, view.free_for(job), bullet=2, short=3)
