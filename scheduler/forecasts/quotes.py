@@ -23,6 +23,7 @@ from scheduler.model.arrays import TaskOf
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.state.derived_jobs import tasks_of
+from scheduler.state.records import copied
 
 #: Queued jobs before a job that `waiting` lists.
 LISTED = 10
@@ -277,7 +278,7 @@ def _start_with(
 
     None: that would take too long.
     """
-    other = job.copy()
+    other = copied(job)
     other.change_limits(spec)
     other.processors = spec.processors
     other.estimate_s = min(job.estimate_s, spec.walltime_s)

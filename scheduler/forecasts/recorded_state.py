@@ -72,7 +72,7 @@ class RecordedState:
         machine, jobs = core.partitions[0].machine, core.jobs
         return cls(
             record=encode_core(core.record()),
-            jobs=[_copied(job) for job in jobs.values() if job.state not in FINAL],
+            jobs=[copied(job) for job in jobs.values() if job.state not in FINAL],
             scenario=core.scenario,
             kill_at_walltime=core.kill_at_walltime,
             now=core.now,
@@ -145,7 +145,7 @@ class RecordedState:
             jobs=[
                 jobs[job.id]
                 if job.state is PENDING and jobs[job.id].conditions is None
-                else _copied(job)
+                else copied(job)
                 for job in core.jobs.values()
                 if job.state not in FINAL
             ],
@@ -169,7 +169,7 @@ class RecordedState:
         """Build a copy of the core. Errors of its policies are contained."""
         return Core.restored(
             decode_core(self.record),
-            [_copied(job) for job in self.jobs],
+            [copied(job) for job in self.jobs],
             self.scenario,
             Machine(network=self.network, places=self.places, shared=self.shared),
             points=self.points,
@@ -177,14 +177,6 @@ class RecordedState:
             order=self.event_order,
             report_error=description,
         )
-
-
-def _copied(job: Job) -> Job:
-    """Copy a job together with its history."""
-    copy = job.copy()
-    if job.recorded_history is not None:
-        copy.recorded_history = copied(job.recorded_history)
-    return copy
 
 
 def _by_end(ended: Iterable[Job]) -> list[Job]:

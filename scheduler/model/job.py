@@ -431,38 +431,6 @@ class Job:
         self.topology, self.backfilled, self.why = self.spec.topology, False, ""
         self.bounds, self.progress, self.warned = NO_BOUNDS, None, False
 
-    def copy(self) -> Job:
-        """Copy the job; the copy and the job have their history in common.
-
-        The copy has no position in a queue and no demand, which a core sets.
-        """
-        copy = Job(self.id, self.spec, self.submitted_at)
-        copy.state, copy.processors = self.state, self.processors
-        copy.queued_at, copy.redirected_at = self.queued_at, self.redirected_at
-        copy.bounds, copy.progress = self.bounds, self.progress
-        copy.partition, copy.conditions = self.partition, self.conditions
-        copy.tasks_queued, copy.tasks_failed = self.tasks_queued, self.tasks_failed
-        copy.to_come = self.to_come
-        copy.estimate_s, copy.first_estimate_s = self.estimate_s, self.first_estimate_s
-        copy.walltime_s, copy.minimum, copy.left = self.walltime_s, self.minimum, self.left
-        copy.topology, copy.sizes = self.topology, self.sizes
-        copy.first_group, copy.next_group = self.first_group, self.next_group
-        copy.resizes, copy.committed = self.resizes, self.committed
-        copy.paused_s, copy.most_moved_bytes = self.paused_s, self.most_moved_bytes
-        copy.recorded_history = self.recorded_history
-        copy.requeues, copy.stalled = self.requeues, self.stalled
-        copy.failed_starts = self.failed_starts
-        copy.checkpoint, copy.requeued_why = self.checkpoint, self.requeued_why
-        copy.cause = self.cause
-        copy.groups = self.groups.copy()
-        copy.started_at, copy.ended_at, copy.size = self.started_at, self.ended_at, self.size
-        copy.resize, copy.restarts, copy.misses = self.resize, self.restarts, self.misses
-        copy.backfilled, copy.why = self.backfilled, self.why
-        copy.exit_code, copy.signal = self.exit_code, self.signal
-        copy.requeue_asked, copy.is_lent = self.requeue_asked, self.is_lent
-        copy.sent, copy.warned = self.sent, self.warned
-        return copy
-
     @property
     def own_groups(self) -> dict[int, ProcSet]:
         """Groups that may leave the job and that its end releases: all but a lent one."""

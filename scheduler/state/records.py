@@ -129,8 +129,6 @@ _HISTORY: dict[type, tuple[str, ...]] = {
         "_timings", "_typical_s",
     ),
 }  # fmt: skip
-#: Those that a journal of this format may lack, as it was written before there were any.
-_ADDED = frozenset({"forgotten_at", "spots"})
 _PARTS = {"failed_expansions": Failures, "failed_contractions": Failures, "moves": Moves}
 
 
@@ -154,8 +152,6 @@ def _restored(kind: type, stored: Any) -> Any:
     part = kind()
     for name in _HISTORY[kind]:
         if name not in stored:
-            if name in _ADDED:
-                continue
             raise TypeError(f"a {kind.__name__} has no {name}")
         value = stored[name]
         if name in _PARTS:
@@ -168,9 +164,15 @@ def _restored(kind: type, stored: Any) -> Any:
     return part
 
 
-def copied(history: History) -> History:
-    """Copy a performance history, with all that belongs to it."""
-    copy: History = _history_decoder.decode(_encoder.encode(history))
+def copied(job: Job) -> Job:
+    """Copy a job with its performance history.
+
+    The copy has no position in a queue and no demand, which a core sets.
+    """
+    copy = JobRecord.of(job).job()
+    copy.groups = job.groups.copy()
+    if job.recorded_history is not None:
+        copy.recorded_history = _history_decoder.decode(_encoder.encode(job.recorded_history))
     return copy
 
 

@@ -25,6 +25,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.scenario import Scenario
 from scheduler.predictions.predictor import Predictor
+from scheduler.state.records import copied
 from simulator.engine.engine import simulated_core
 from simulator.many_centres.rules import CentreDescription
 
@@ -80,7 +81,7 @@ class OnFactorOne(Predictor):
         factor = self._cpu_factors.get(job.id)
         if factor is not None and job.started_at is not None and job.ended_at is not None:
             ended_at = job.started_at + (job.ended_at - job.started_at) / factor
-            job = original(job).copy()
+            job = copied(original(job))
             job.ended_at = ended_at
             shorter_s = job.spec.walltime_s / factor
             job.change_limits(msgspec.structs.replace(job.spec, walltime_s=shorter_s))

@@ -20,6 +20,7 @@ from scheduler.policies.backfill.backfill import Backfill
 from scheduler.policies.registry import find
 from scheduler.policies.scenario import Scenario
 from scheduler.state.exclusions import Exclusion, Exclusions, expiry_of, hold_of
+from scheduler.state.records import copied
 
 ALL = ProcSet.span(0, 8)
 #: Submission (s), processors, estimate (s), share of it that the job runs.
@@ -137,7 +138,7 @@ def test_a_node_that_joins_again_with_a_later_time_expires_later() -> None:
 def test_exclusions_survive_a_record() -> None:
     core = core_of(1, a=inf, b=100.0)
     core.handle([JobSubmitted(1.0, 1, JobSpec(8, 150.0))])
-    copy = Core.restored(core.record(), [core.jobs[1].copy()], core.scenario, Machine())
+    copy = Core.restored(core.record(), [copied(core.jobs[1])], core.scenario, Machine())
     assert copy.exclusions == core.exclusions
     assert copy.partitions[0].state.excluding
 

@@ -27,6 +27,7 @@ from scheduler.policies.api import CurrentPass
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import from_data, scenario, to_data
+from scheduler.state.records import copied
 
 SCRIPT = Path(__file__).with_name("own_pass.txt")
 
@@ -239,4 +240,4 @@ def _submit(core: Core, at: float, *jobs: tuple[int, float], first: int = 1) -> 
 
 
 def _jobs(core: Core) -> list[Any]:
-    return [job.copy() for job in core.jobs.values()]
+    return [copied(job) for job in core.jobs.values()]
