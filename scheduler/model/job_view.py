@@ -7,8 +7,8 @@ and a type checker refuses an assignment to one of them, as the restriction does
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
+from collections.abc import Callable, Iterable
+from functools import cache, partial
 from operator import attrgetter
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +18,6 @@ import msgspec
 from scheduler.model.events import JobSpec
 from scheduler.model.history import History
 from scheduler.model.job import Job
-from scheduler.model.procset import ProcSet
 
 
 class _ReadOnly:
@@ -26,10 +25,13 @@ class _ReadOnly:
 
     __slots__ = ("_own",)
 
+    def __init__(self, own: object) -> None:
+        object.__setattr__(self, "_own", own)
+
     if TYPE_CHECKING:  # without a `__setattr__`, so that an assignment is an error of types
 
         def __getattr__(self, name: str) -> Any:
-            """Read a member that `_reads` has added."""
+            """Read a member that `_reads` adds."""
 
     else:
 
@@ -40,51 +42,15 @@ class _ReadOnly:
         __delattr__ = __setattr__
 
 
-def _reads(cls: type, names: Iterable[str]) -> None:
-    """Give a class properties that read the attributes of what it shows."""
-    for name in names:
-        setattr(
-            cls, name, property(attrgetter(f"_own.{name}"), doc=f"See `{name}` of the original.")
-        )
-
-
 class ReadOnlyHistory(_ReadOnly):
     """Performance history of a job, for reading; its members are those of `History`."""
 
     __slots__ = ()
     _own: History
 
-    def __init__(self, history: History) -> None:
-        object.__setattr__(self, "_own", history)
-
     def __repr__(self) -> str:
         """Name it."""
         return "the history of a job"
-
-    @property
-    def visits(self) -> Sequence[int]:
-        """The latest configurations in the order visited."""
-        return tuple(self._own.visits)
-
-    @property
-    def visited(self) -> Mapping[int, int]:
-        """Size that it ran on -> place of the latest visit."""
-        return MappingProxyType(self._own.visited)
-
-    @property
-    def failures(self) -> Mapping[int, int]:
-        """Size -> `points` when a resize to it last failed."""
-        return MappingProxyType(self._own.failures)
-
-
-_reads(
-    ReadOnlyHistory,
-    (
-        *("start", "points", "settled", "next_point_at", "sweet_spot", "data_bytes", "measured"),
-        *("performance", "time_s", "expanded_from", "contractions", "comparable_s", "benefited"),
-        *("expand_potential", "predict_s", "predict_pause_s", "failures_text"),
-    ),
-)
 
 
 class ReadOnlyJob(_ReadOnly):
@@ -95,7 +61,7 @@ class ReadOnlyJob(_ReadOnly):
     _specs: tuple[JobSpec | None, JobSpec]  # the request, and what is shown of it
 
     def __init__(self, job: Job) -> None:
-        object.__setattr__(self, "_own", job)
+        super().__init__(job)
         object.__setattr__(self, "_specs", (None, job.spec))
 
     def __repr__(self) -> str:
@@ -112,31 +78,38 @@ class ReadOnlyJob(_ReadOnly):
             object.__setattr__(self, "_specs", (spec, read_only))
         return self._specs[1]
 
-    @property
-    def groups(self) -> Mapping[int, ProcSet]:
-        """Group number -> processors, oldest first."""
-        return MappingProxyType(self._own.groups)
 
-    @property
-    def own_groups(self) -> Mapping[int, ProcSet]:
-        """Groups that may leave the job."""
-        return MappingProxyType(self._own.own_groups)
+#: What is shown of members whose values could be changed.
+_SHOWN: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(("groups", "own_groups", "leavable", "visited", "failures"), MappingProxyType),
+    "visits": tuple,
+    "history": ReadOnlyHistory,
+    "recorded_history": lambda history: None if history is None else ReadOnlyHistory(history),
+}
 
-    @property
-    def leavable(self) -> Mapping[int, ProcSet]:
-        """Groups that leave it in a contraction, unless others are asked for."""
-        return MappingProxyType(self._own.leavable)
 
-    @property
-    def history(self) -> ReadOnlyHistory:
-        """Performance history."""
-        return ReadOnlyHistory(self._own.history)
+def _reads(cls: type, names: Iterable[str]) -> None:
+    """Give a class properties that read the members of what it shows."""
+    for name in names:
+        read: Callable[[Any], Any] = attrgetter(f"_own.{name}")
+        if name in _SHOWN:
+            read = partial(_converted, _SHOWN[name], read)
+        setattr(cls, name, property(read, doc=f"See `{name}` of the original."))
 
-    @property
-    def recorded_history(self) -> ReadOnlyHistory | None:
-        """Performance history, if the job has one yet."""
-        return None if self._own.recorded_history is None else self.history
 
+def _converted(shown: Callable[[Any], Any], read: Callable[[Any], Any], view: object) -> Any:
+    return shown(read(view))
+
+
+_reads(
+    ReadOnlyHistory,
+    (
+        *("start", "points", "settled", "next_point_at", "sweet_spot", "data_bytes", "measured"),
+        *("performance", "time_s", "expanded_from", "contractions", "comparable_s", "benefited"),
+        *("expand_potential", "predict_s", "predict_pause_s", "failures_text"),
+        *("visits", "visited", "failures"),
+    ),
+)
 
 #: Methods of a job that change nothing.
 _READING = {
