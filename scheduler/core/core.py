@@ -38,14 +38,9 @@ from scheduler.partition.eligibility import Awaited
 from scheduler.partition.machine_events import in_the_way
 from scheduler.partition.partition import EventOrder, Partition
 from scheduler.partition.passes import instant_order, kind_order
-from scheduler.policies.containment import (
-    ContainedScheduling,
-    ContainedSelection,
-    ErrorReporter,
-    contained,
-)
+from scheduler.policies.containment import ContainedSelection, ErrorReporter
 from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import by_partition
+from scheduler.policies.scenarios import by_partition, contained
 from scheduler.state.exclusions import Exclusion
 from scheduler.state.records import CoreRecord, PartitionRecord
 
@@ -267,9 +262,8 @@ class Core:
             failure = selection.failures.get(self.jobs[job].processors)
             if failure is not None:
                 text, facts["failure"] = f"{text}; {{failure}}", failure
-        scheduling = partition.scenario.scheduling
-        if isinstance(scheduling, ContainedScheduling) and scheduling.failure:
-            text, facts["pass_failure"] = f"{text}; {{pass_failure}}", scheduling.failure
+        if partition.pass_failure:
+            text, facts["pass_failure"] = f"{text}; {{pass_failure}}", partition.pass_failure
         if partition is not self._first:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)

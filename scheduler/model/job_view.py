@@ -153,26 +153,9 @@ def original(job: object) -> Job:
     return job._own
 
 
-class Wrapper:
-    """Policy that calls a user-defined one and has its name in reasons.
-
-    Parameters
-    ----------
-    policy : the user-defined policy.
-    """
-
-    def __init__(self, policy: Any) -> None:
-        self.policy = policy
-
-
-def title(policy: object) -> str:
-    """Name of a policy in reasons."""
-    return type(policy.policy if isinstance(policy, Wrapper) else policy).__name__
-
-
 def is_ours(policy: object) -> bool:
     """Whether a policy belongs to this package, so that it may get the jobs themselves."""
-    return _is_of_package(type(policy).__module__) and not isinstance(policy, Wrapper)
+    return _is_of_package(type(policy).__module__)
 
 
 @cache

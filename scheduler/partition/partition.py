@@ -21,7 +21,7 @@ from scheduler.model.events import (
 )
 from scheduler.model.interfaces import Prioritised
 from scheduler.model.job import ACTIVE, FINAL, JOB_ENDED, JOB_SUBMITTED, PENDING, START, Job
-from scheduler.model.job_view import is_ours, title
+from scheduler.model.job_view import is_ours
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason
 from scheduler.partition.alarms import Alarms
@@ -66,7 +66,7 @@ class Partition:
         release is expected at this instant are free from the first pass on.
     keep_ended : keep the records of ended jobs until `forget` is called; a driver that keeps
         records of its own saves the memory.
-    report_error : called when a resizing policy fails; see `Resizes`.
+    report_error : called when a resizing policy or a user-defined pass fails; see `Resizes`.
 
     Attributes
     ----------
@@ -108,7 +108,8 @@ class Partition:
             kill_at_reservation=backfill.kill_at_reservation,
             passes_at_extensions=order == "batch",
         )
-        self._passes = Passes(self.state, scenario, self._alarms, predicts=predictor is not None)
+        predicts = predictor is not None
+        self._passes = Passes(self.state, scenario, self._alarms, report_error, predicts=predicts)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         shown = View(self.state, scenario.retry_after, prioritised, read_only=True)
@@ -165,6 +166,11 @@ class Partition:
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited this partition; None: no limit."""
         return self._passes.depth_limit
+
+    @property
+    def pass_failure(self) -> str:
+        """Report of the latest pass if it failed; "" otherwise."""
+        return self._passes.current.failure
 
     @property
     def has_entered(self) -> bool:
@@ -357,7 +363,7 @@ class Partition:
         if job not in self.state.queue:
             raise KeyError(f"job {job} is not in the queue")
         own = self.scenario.own_scheduling
-        policy = "" if own is None or is_ours(own) else title(own)
+        policy = "" if own is None or is_ours(own) else type(own).__name__
         return reason_pending(self.state.jobs[job], self.state, self.view, policy)
 
     def reason_to_come(self, array: Job, position: int) -> Reason:

@@ -43,7 +43,9 @@ from scheduler.model.orders import Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE
 from scheduler.partition.alarms import Alarms
+from scheduler.policies.backfill.own_pass import OwnPass
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -70,6 +72,7 @@ class Passes(Starter):
     state : scheduler state.
     scenario : makes the pass.
     alarms : wake-ups of the partition.
+    report_error : called when a user-defined pass fails; see `OwnPass`.
     predicts : whether run times are predicted.
 
     Attributes
@@ -80,9 +83,16 @@ class Passes(Starter):
     """
 
     def __init__(
-        self, state: SchedulerState, scenario: Scenario, alarms: Alarms, *, predicts: bool
+        self,
+        state: SchedulerState,
+        scenario: Scenario,
+        alarms: Alarms,
+        report_error: ErrorReporter | None,
+        *,
+        predicts: bool,
     ) -> None:
         self._state, self._scenario, self._alarms = state, scenario, alarms
+        self._report_error = report_error
         self._kills_at_reservation = scenario.backfill.kill_at_reservation
         self._predicts = predicts
         self.select()
@@ -91,7 +101,12 @@ class Passes(Starter):
     def select(self) -> None:
         """Make the pass anew: a resource was named for the first time, or exclusions changed."""
         state, backfill = self._state, self._scenario.backfill
-        self.current: SchedulingPass = self._scenario.new_pass(state, self)
+        own = self._scenario.own_scheduling
+        self.current: SchedulingPass = (
+            backfill.scheduling_pass(state, self)
+            if own is None
+            else OwnPass(state, self, own, self._report_error)
+        )
         time_matters = self._predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
 

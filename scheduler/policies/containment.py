@@ -1,9 +1,9 @@
 """Containment: an error in a user-defined policy does not end the program that runs it.
 
-`contained` replaces every policy of a scenario that does not belong to this package by a wrapper
-around it. The wrapper gives the policy jobs that it can only read, and copies of what else it could
-change, and checks each result. If the policy raises an exception or returns an invalid
-result, the wrapper reports the error and uses a fallback instead:
+`scheduler.policies.scenarios.contained` replaces queue orders, selections and sources of estimates
+that do not belong to this package by the classes here. These give the policy jobs that it can only
+read, and copies of what else it could change, and check each result. If the policy raises an
+exception or returns an invalid result, the error is reported and a fallback is used instead:
 
 ==================  ================================================================================
 queue order         the job is sorted behind all jobs that have a key, by the time at which it came
@@ -16,8 +16,8 @@ scheduling pass     jobs start in queue order while they fit (first come, first 
 
 All valid keys of an order have the shape of its first one (a number, a pair of numbers, ...), so
 that any two can be compared. The same events lead to the same decisions as long as the policy's
-code is the same. A resizing policy needs no wrapper: where the core asks it for a decision, a
-`Guard` lets the job keep its size.
+code is the same. Resizing policies and scheduling passes are called in one place each, where a
+`Guard` contains their errors: the job keeps its size, and jobs start as above.
 """
 
 from __future__ import annotations
@@ -32,13 +32,11 @@ import msgspec
 
 from scheduler.model.events import ResizePoint
 from scheduler.model.groups import leaving_groups
-from scheduler.model.interfaces import Prioritised, QueueOrder, Selection
+from scheduler.model.interfaces import QueueOrder, Selection
 from scheduler.model.job import Job
-from scheduler.model.job_view import Wrapper, is_ours, shown
+from scheduler.model.job_view import shown
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE, Space
-from scheduler.policies.backfill.own_pass import CurrentPass, Scheduling
-from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
 
@@ -113,43 +111,6 @@ class Guard:
                 raise
             sentence = self._report(self._kind, self._policy, method, error)
         return fallback(sentence)
-
-
-def contained(scenario: Scenario, report: ErrorReporter) -> Scenario:
-    """Copy of a scenario that survives errors of its policies, but for those of resizing.
-
-    Parameters
-    ----------
-    report : function to call for each error.
-    """
-    queues = {
-        name: QueueRules(_order(rules.order, report), rules.resizing)
-        for name, rules in scenario.queues.items()
-    }
-    backfill_order, estimates, selection = (
-        scenario.backfill_order,
-        scenario.estimates,
-        scenario.selection,
-    )
-    scheduling = scenario.own_scheduling  # that of a resizing policy which decides on starts, too
-    if scheduling is not None:
-        scheduling = None if is_ours(scheduling) else ContainedScheduling(scheduling, report)
-    return msgspec.structs.replace(
-        scenario,
-        scheduling=scheduling,
-        order=_order(scenario.order, report),
-        backfill_order=None if backfill_order is None else _order(backfill_order, report),
-        estimates=estimates if is_ours(estimates) else ContainedEstimates(estimates, report),
-        selection=selection if is_ours(selection) else ContainedSelection(selection, report),
-        queues=queues,
-    )
-
-
-def _order(order: QueueOrder, report: ErrorReporter) -> QueueOrder:
-    if is_ours(order):
-        return order
-    kind = ContainedPriority if isinstance(order, Prioritised) else ContainedOrder
-    return kind(order, report)
 
 
 class ContainedOrder(QueueOrder):
@@ -307,33 +268,6 @@ class ContainedSelection(Selection):
         if not isinstance(kept, ProcSet):
             raise TypeError(f"it returned {kept!r}, which is not a ProcSet")
         return kept & now.free
-
-
-class ContainedScheduling(Wrapper):
-    """Scheduling pass that starts jobs in queue order where a user's pass fails.
-
-    Attributes
-    ----------
-    failure : report of the latest pass if it failed; "" otherwise.
-    """
-
-    def __init__(self, policy: Scheduling, report: ErrorReporter) -> None:
-        super().__init__(policy)
-        self._guard = Guard("scheduling", policy, report)
-        self.failure = ""
-
-    def schedule(self, current: CurrentPass, /) -> None:
-        """Start queued jobs, or reserve for them."""
-
-        def start_in_order(why: str) -> None:
-            self.failure = why
-            current.start_in_order()
-
-        def schedule() -> None:
-            self.policy.schedule(current)
-            self.failure = ""
-
-        self._guard.call("schedule", schedule, start_in_order)
 
 
 class ContainedEstimates:

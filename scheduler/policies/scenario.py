@@ -17,15 +17,13 @@ from scheduler.model.interfaces import QueueOrder, Selection
 from scheduler.model.machine import Machine
 from scheduler.model.network import lacks
 from scheduler.policies.backfill.backfill import Backfill
-from scheduler.policies.backfill.own_pass import Scheduling, own_pass
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.backfill.own_pass import Scheduling
 from scheduler.policies.queue_orders.aging import ByQueue
 from scheduler.policies.queue_orders.basic import Fcfs
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.resizing.interface import Resizing
 from scheduler.policies.selection.basic import FirstFit
 from scheduler.predictions.estimates import Estimates, UserEstimates
-from scheduler.state.scheduler_state import SchedulerState
 from scheduler.text.used_fields import Needs, check
 
 
@@ -190,13 +188,6 @@ class Scenario(msgspec.Struct, frozen=True):
             return self.scheduling
         policy: Any = self.resizing
         return policy if callable(getattr(type(policy), "schedule", None)) else None
-
-    def new_pass(self, state: SchedulerState, starter: Starter) -> SchedulingPass:
-        """Make the scheduling pass; see `Backfill.scheduling_pass` for how long it is valid."""
-        own = self.own_scheduling
-        if own is None:
-            return self.backfill.scheduling_pass(state, starter)
-        return own_pass(own, state, starter)
 
     @property
     def needs_index(self) -> bool:

@@ -11,7 +11,16 @@ import msgspec
 
 from reshape.errors import ConfigError, nearest
 from scheduler.model.events import REDIRECTION
+from scheduler.model.interfaces import Prioritised, QueueOrder
+from scheduler.model.job_view import is_ours
 from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.containment import (
+    ContainedEstimates,
+    ContainedOrder,
+    ContainedPriority,
+    ContainedSelection,
+    ErrorReporter,
+)
 from scheduler.policies.redirection import Redirection
 from scheduler.policies.registry import find, known, name_of
 from scheduler.policies.scenario import QueueRules, Scenario
@@ -292,3 +301,36 @@ def _member(mapping: Any, name: str, field: str, is_new: bool = False) -> Any:
     if name not in mapping and "policy" not in mapping and not is_new:
         raise ConfigError(f"unknown field {name!r}{nearest(name, mapping)}", field=field)
     return mapping
+
+
+def contained(scenario: Scenario, report: ErrorReporter) -> Scenario:
+    """Copy of a scenario whose orders, selection and estimates survive errors of user-defined ones.
+
+    Parameters
+    ----------
+    report : function to call for each error.
+    """
+    queues = {
+        name: QueueRules(_contained_order(rules.order, report), rules.resizing)
+        for name, rules in scenario.queues.items()
+    }
+    backfill_order, estimates, selection = (
+        scenario.backfill_order,
+        scenario.estimates,
+        scenario.selection,
+    )
+    return msgspec.structs.replace(
+        scenario,
+        order=_contained_order(scenario.order, report),
+        backfill_order=None if backfill_order is None else _contained_order(backfill_order, report),
+        estimates=estimates if is_ours(estimates) else ContainedEstimates(estimates, report),
+        selection=selection if is_ours(selection) else ContainedSelection(selection, report),
+        queues=queues,
+    )
+
+
+def _contained_order(order: QueueOrder, report: ErrorReporter) -> QueueOrder:
+    if is_ours(order):
+        return order
+    kind = ContainedPriority if isinstance(order, Prioritised) else ContainedOrder
+    return kind(order, report)

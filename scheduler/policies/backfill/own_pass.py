@@ -14,16 +14,17 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import inf
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 
 from scheduler.model.job import Job
-from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original, title
+from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
 from scheduler.policies.backfill.table_pass import TablePass
+from scheduler.policies.containment import ErrorReporter, Guard
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
@@ -42,36 +43,6 @@ class Scheduling(Protocol):
         """Start queued jobs, or reserve for them, in one pass."""
 
 
-def own_pass(policy: Any, state: SchedulerState, starter: Starter) -> SchedulingPass:
-    """Make the scheduling pass of a user-defined policy; see `Backfill.scheduling_pass`."""
-    selection = state.selection
-    by_place = state.excluding or state.placing or selection.searches_table
-    room: Room = NumbersRoom(state, starter)
-    if by_place and not state.machine.counted:
-        own = table_selection(selection, state.machine.space.network)
-        room = TableRoom(state, starter, own)
-    return OwnPass(state, starter, title(policy), room, policy)
-
-
-class Room(Protocol):
-    """What is free from now on beside the jobs that run and the reservations of this pass."""
-
-    def begin(self) -> None:
-        """Begin a pass, without reservations."""
-
-    def earliest(self, job: Job) -> float:
-        """Earliest start of a job, s; inf if there is none."""
-
-    def has_place(self, job: Job, size: int) -> bool:
-        """Whether a job has a place on so many processors now; as many are free."""
-
-    def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
-        """Start a job on `size` processors now if there is room; return whether it started."""
-
-    def keep(self, job: Job) -> float:
-        """Reserve for a job at its earliest start, and return that time (s)."""
-
-
 class CurrentPass(MachineNow):
     """One scheduling pass: what is queued and free, and what may be done about it.
 
@@ -80,7 +51,6 @@ class CurrentPass(MachineNow):
     state : scheduler state.
     room : what is free when.
     name : of the policy, for reasons.
-
     read_only : whether it is for user-defined code, which gets each job as a `ReadOnlyJob`.
     """
 
@@ -255,26 +225,47 @@ class OwnPass(SchedulingPass):
 
     Parameters
     ----------
-    room : what is free when.
     policy : the policy, a `Scheduling`.
+    report : called when a user-defined policy fails; jobs then start in queue order while they fit.
+        None lets the error out.
     """
 
     def __init__(
-        self, state: SchedulerState, starter: Starter, name: str, room: Room, policy: Any
+        self,
+        state: SchedulerState,
+        starter: Starter,
+        policy: Any,
+        report: ErrorReporter | None,
     ) -> None:
-        super().__init__(state, starter, name)
-        self._room, self._policy = room, policy
+        super().__init__(state, starter, type(policy).__name__)
+        self._policy = policy
+        selection = state.selection
+        by_place = state.excluding or state.placing or selection.searches_table
+        self._room: Room = NumbersRoom(state, starter)
+        if by_place and not state.machine.counted:
+            own = table_selection(selection, state.machine.space.network)
+            self._room = TableRoom(state, starter, own)
         self._read_only = not is_ours(policy)
+        self._guard = Guard("scheduling", policy, report if self._read_only else None)
 
     def run(self) -> None:
         """Let the policy start the queued jobs that may start now."""
         state = self.state
         current = CurrentPass(state, self._room, self.name, read_only=self._read_only)
-        self._policy.schedule(current)
+        self.failure = ""
+        self._guard.call(
+            "schedule",
+            lambda: self._policy.schedule(current),
+            lambda why: self._start_in_order(current, why),
+        )
         if state.reservations != current.reserved:
             state.allocation_changed()
         state.reservations.clear()
         state.reservations.update(current.reserved)
+
+    def _start_in_order(self, current: CurrentPass, why: str) -> None:
+        self.failure = why
+        current.start_in_order()
 
 
 class NumbersRoom:
@@ -290,7 +281,7 @@ class NumbersRoom:
         self._profile = None
 
     def earliest(self, job: Job) -> float:
-        """Earliest start of a job, s."""
+        """Earliest start of a job, s; inf if there is none."""
         state = self._state
         profile = self._profile
         if profile is None:
@@ -298,12 +289,12 @@ class NumbersRoom:
         return profile.earliest(job.demand, job.estimate_s, state.now)
 
     def has_place(self, job: Job, size: int) -> bool:
-        """Whether the selection has a place for a job."""
+        """Whether a job has a place on so many processors now; as many are free."""
         state = self._state
         return not state.placing or state.selection.fits(state.machine.space, size)
 
     def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
-        """Start a job now if there is room for it."""
+        """Start a job on `size` processors now if there is room; return whether it started."""
         state, profile = self._state, self._profile
         now, demand, length_s = state.now, state.quantity(size, job), job.estimate_on_s(size)
         if profile is not None and profile.earliest(demand, length_s, now) > now:
@@ -315,7 +306,7 @@ class NumbersRoom:
         return True
 
     def keep(self, job: Job) -> float:
-        """Reserve for a job."""
+        """Reserve for a job at its earliest start, and return that time (s)."""
         state, at = self._state, self.earliest(job)
         if at < inf:
             if self._profile is None:
@@ -365,6 +356,10 @@ class TableRoom(TablePass):
             return inf
         self._reserve(job, allocation)
         return allocation.begin
+
+
+#: What is free from now on beside the jobs that run and the reservations of this pass.
+Room: TypeAlias = NumbersRoom | TableRoom
 
 
 def _check(reason: Reason) -> None:

@@ -41,6 +41,7 @@ class SchedulingPass:
     Attributes
     ----------
     can_start_unqueued : whether `start_first` decides alone about a job that finds an empty queue.
+    failure : report of the latest run if it failed; "" otherwise.
     """
 
     def __init__(self, state: SchedulerState, starter: Starter, name: str) -> None:
@@ -48,6 +49,7 @@ class SchedulingPass:
         self.starter = starter
         self.name = name
         self.can_start_unqueued = False
+        self.failure = ""
 
     def run(self) -> None:
         """Start the queued jobs that may start now. Precondition: the queue is not empty."""

@@ -27,12 +27,12 @@ from scheduler.model.machine import Machine
 from scheduler.model.orders import Order, Reason, Start
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import NONE, Space
-from scheduler.policies.containment import contained, description
+from scheduler.policies.containment import description
 from scheduler.policies.queue_orders.aging import Aging
 from scheduler.policies.queue_orders.basic import Lxwf
 from scheduler.policies.resizing.interface import Stay
 from scheduler.policies.scenario import QueueRules, Scenario
-from scheduler.policies.scenarios import scenario
+from scheduler.policies.scenarios import contained, scenario
 from scheduler.predictions.predictor import Predictor
 
 
