@@ -239,12 +239,7 @@ def earlier_state(state: RecordedState, at: float) -> RecordedState | None:
 
 
 def _as_they_were(alive: Iterable[Job], at: float, free: ProcSet) -> Sequence[Job]:
-    """Jobs as they were at a time, s, on the lowest of some processors.
-
-    Raises
-    ------
-    ValueError : there are not enough processors.
-    """
+    """Jobs as they were at a time, s, on the lowest of some processors, if there are enough."""
     jobs: list[Job] = []
     for job in sorted(alive, key=lambda job: (job.started_at or at, job.id)):
         was = Job(job.id, job.spec, job.submitted_at)

@@ -325,13 +325,9 @@ class Resizes:
         return order if isinstance(order, Expand) else None
 
     def _size_to_leave(self, job: Job, there: int) -> int | None:
-        """Smallest larger size from which a job can contract by all its groups on certain nodes.
+        """Smallest larger size from which a job can contract by groups of `there` processors.
 
         The expansion may not delay the head of the queue. None if there is no such size.
-
-        Parameters
-        ----------
-        there : number of processors of these groups.
         """
         spare = self._view.spare(job.expected_end)
         size = job.valid_from(job.size + 1)
@@ -399,12 +395,7 @@ class Resizes:
         return [group for group, part in held if {*nodes} & {*by_node(part)}]
 
     def _leaving(self, job: Job, count: int, among: Sequence[int]) -> tuple[int, ...] | None:
-        """Choose groups of this many processors that leave; None if none of them fit.
-
-        Parameters
-        ----------
-        among : groups that may leave.
-        """
+        """Choose groups of this many processors that leave, of some; None if none of them fit."""
         state, groups = self._state, {group: job.groups[group] for group in among}
         if state.machine.counted:  # the processors of a group are not known
             return leaving_groups(groups, count)

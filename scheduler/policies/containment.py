@@ -167,13 +167,7 @@ class ContainedPriority(ContainedOrder):
 
 
 def _shape(key: object) -> object:
-    """Description of a key; two keys of the same shape can be compared.
-
-    Raises
-    ------
-    TypeError : the key is not a number, a text or a tuple of these.
-    ValueError : the key contains NaN, which has no order.
-    """
+    """Description of a key, which two comparable keys have in common."""
     if isinstance(key, tuple):
         return tuple(map(_shape, key))
     if isinstance(key, str):
@@ -244,12 +238,7 @@ class ContainedSelection(Selection):
         )
 
     def _valid_choice(self, space: Space, processors: int) -> ProcSet | None:
-        """Result of the user's selection.
-
-        Raises
-        ------
-        TypeError, ValueError : the result is not a set of this many free processors.
-        """
+        """Result of the user's selection, if it is a set of this many free processors."""
         result: object = self._selection.select(space.copy(), processors)
         if result is None:
             if self.anywhere:
@@ -374,12 +363,7 @@ def _none(_: str) -> None:
 
 
 def _seconds(predicted_s: float) -> float:
-    """Return a prediction as a float.
-
-    Raises
-    ------
-    ValueError : the prediction is negative, infinite or NaN.
-    """
+    """Return a prediction that is neither negative nor infinite nor NaN as a float."""
     seconds = float(predicted_s)
     if not 0 <= seconds < inf:
         raise ValueError(f"a prediction must be >= 0 s and finite, got {predicted_s!r}")

@@ -8,7 +8,7 @@ and changes single fields (``resizing.min_benefit=0.1``).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -127,16 +127,7 @@ class Scenario(msgspec.Struct, frozen=True):
     @property
     def backfills_on_table(self) -> bool:
         """Whether jobs behind reservations of some jobs are placed on the reservation table."""
-        return self.scheduling_pass == "table" and self.backfill.reservations not in (0, None)
-
-    @property
-    def scheduling_pass(self) -> Literal["profile", "table"]:
-        """Which pass runs: the one on a profile of numbers, or the one on the reservation table.
-
-        While there are exclusions, which only a machine with distinguished processors can have, the
-        pass on the table runs in any case; on a machine that counts processors the other one does.
-        """
-        return "table" if self.selection.searches_table else "profile"
+        return self.selection.searches_table and self.backfill.reservations not in (0, None)
 
     @property
     def queue_order(self) -> QueueOrder:

@@ -269,12 +269,7 @@ def by_partition(base: Scenario, others: Iterable[str] = ()) -> dict[str, Scenar
 
 
 def _of_redirection_group(base: Scenario, rule: Redirection) -> Scenario:
-    """Scenario of the redirection group that belongs to a scenario; it has no redirection itself.
-
-    Raises
-    ------
-    ConfigError : no scenario has the name in `redirection.scenario`.
-    """
+    """Scenario of the redirection group of a scenario; it has no redirection itself."""
     if rule.scenario is None:
         return msgspec.structs.replace(base, redirection=None)
     try:

@@ -99,12 +99,7 @@ class EarliestPlace:
 
 
 def _released(machine: Machine, job: Job, time: float, leaving: set[int]) -> ProcSet:
-    """Processors that a job releases at one of its expected releases.
-
-    Parameters
-    ----------
-    leaving : jobs whose contraction has been counted; the function adds this one.
-    """
+    """Processors that a job releases at a time (s); `leaving` has jobs whose leaving counted."""
     groups, resize = job.own_groups, job.resize
     if len(groups) == 1:
         return machine.usable(*groups.values())

@@ -140,13 +140,7 @@ def _stored(part: Any) -> dict[str, Any]:
 
 
 def _restored(kind: type, stored: Any) -> Any:
-    """Make a performance history, or a part of one, of its stored attributes.
-
-    Raises
-    ------
-    TypeError : these are no mapping, or a value is of another type; msgspec makes its own error of
-        it, as of any damaged record.
-    """
+    """Make a history, or a part of one, of its attributes; a TypeError becomes one of msgspec."""
     if not isinstance(stored, dict):
         raise TypeError(f"a {kind.__name__} is stored as a mapping, got {type(stored).__name__}")
     part = kind()

@@ -182,30 +182,15 @@ def _kills_for_amount(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
 
 
 def _kills_for_place(state: SchedulerState) -> Iterator[tuple[Job, Reason]]:
-    """Jobs to end now because they hold processors of the place that the head then gets."""
+    """Jobs to end now because they hold processors of the place that the head then gets.
+
+    As few of the jobs that may be ended count as ended as give the head a place.
+    """
     head = state.head
     ending, candidates = _overdue(state)
-    if head is None or not (ending or candidates):
+    if head is None or not (ending or candidates) or EarliestPlace(state, head).at > state.now:
         return
-    if EarliestPlace(state, head).at > state.now:
-        return
-    text = "its estimate is over and job {head} needs the place for its {needed} processors now"
-    yield from _kills_in_the_way(state, head, ending, candidates, text)
-
-
-def _kills_in_the_way(
-    state: SchedulerState, head: Job, ending: list[Job], candidates: list[Job], text: str
-) -> Iterator[tuple[Job, Reason]]:
-    """Candidates that hold processors of the place that the head gets when they end.
-
-    Parameters
-    ----------
-    ending : jobs that end anyway.
-    candidates : jobs that may be ended. The first ones of the list, as few as give the head a
-        place, count as ended.
-    text : of the reasons.
-    """
-    space, needed, count = state.machine.space.copy(), head.start_least, 0
+    space, count = state.machine.space.copy(), 0
     for job in ending:
         space.put(state.held(job))
     place = state.place(head, space)
@@ -214,7 +199,8 @@ def _kills_in_the_way(
         place, count = state.place(head, space), count + 1
     if place is None:
         return
-    facts = {"head": head.id, "needed": needed}
+    facts = {"head": head.id, "needed": head.start_least}
+    text = "its estimate is over and job {head} needs the place for its {needed} processors now"
     for job in candidates[:count]:
         if place & state.held(job):
             yield job, Reason(KILL, text, facts)

@@ -196,25 +196,13 @@ class KeptReservations(PassReservations):
         return earlier
 
     def _search_again(self, since: float, most: Quantity) -> None:
-        """Shorten the searches that may succeed now that more is free from a time on.
-
-        Parameters
-        ----------
-        since : time, s.
-        most : largest amount of each resource that is free at any time of what became free.
-        """
+        """Shorten the searches that may succeed, as up to `most` is free from a time (s) on."""
         for i, (demand, length_s, start, until) in enumerate(self._searched):
             if most >= demand and until > since - length_s:
                 self._searched[i] = demand, length_s, start, since - length_s
 
     def _vacate(self, end: float, most: Quantity) -> None:
-        """Record that a reservation has moved.
-
-        Parameters
-        ----------
-        end : end of the time that it has left, s.
-        most : largest amount of each resource that is free at any time of what it has left.
-        """
+        """Record that up to `most` has become free until a time (s): a reservation has moved."""
         profile = self._profile
         self._vacated_until = max(self._vacated_until, end)
         if end > profile.more_free_until:

@@ -221,12 +221,7 @@ class TablePass(SchedulingPass):
             self._tried.add(job.id)
 
     def _find(self, job: Job, latest: float, size: int = 0) -> Allocation | None:
-        """Allocation that starts by a time and does not take what reservations need.
-
-        Parameters
-        ----------
-        size : number of processors of a malleable job; 0: those that the job requests.
-        """
+        """Allocation by a time (s) beside the reservations; `size` 0: on what the job requests."""
         state = self.state
         now, after = state.now, state.now
         processors, length_s, demand = job.processors, job.estimate_s, job.demand
@@ -295,12 +290,7 @@ class TablePass(SchedulingPass):
     def _start_with(
         self, job: Job, allocation: Allocation, reason: Reason, size: int | None = None
     ) -> bool:
-        """Start a job on its allocation; return whether the selection accepts it.
-
-        Parameters
-        ----------
-        size : see `Starter`.
-        """
+        """Start a job on its allocation; return whether the selection accepts it."""
         state, chosen = self.state, allocation.processors
         if not self.starter.start(job, reason, state.machine.free - chosen, size):
             return False
