@@ -56,7 +56,6 @@ class Quote(msgspec.Struct, frozen=True):
     start, end : expected times, s; None beyond the horizon.
     wait_s : from now to the start.
     slowdown : time from now to the end divided by the run time.
-    cost : None; services have no prices.
     processors, sizes : see `JobForecast`.
     start_quantiles, end_quantiles : over futures, calibrated; None if there are none.
     futures : number of futures.
@@ -74,7 +73,6 @@ class Quote(msgspec.Struct, frozen=True):
     slowdown: float | None
     processors: str
     sizes: tuple[tuple[float, int], ...]
-    cost: float | None = None
     start_quantiles: Spread | None = None
     end_quantiles: Spread | None = None
     futures: int = 0

@@ -28,12 +28,11 @@ class Groups:
     ----------
     size : processors of a group; group i holds the numbers from ``i * size`` on.
     free : processors that are free.
-    count : number of groups; more are added when they are needed.
     """
 
-    def __init__(self, size: int, free: ProcSet = NONE, count: int = 1) -> None:
+    def __init__(self, size: int, free: ProcSet = NONE) -> None:
         self.size = size
-        self._grow(max(count, free.intervals[-1][1] // size + 1 if free else 1), [])
+        self._grow(free.intervals[-1][1] // size + 1 if free else 1, [])
         self.change(free, 1)
 
     def copy(self) -> Groups:
