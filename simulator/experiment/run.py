@@ -13,9 +13,9 @@ import msgspec
 import numpy as np
 
 from reshape.errors import ReshapeError, nearest
-from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted, json_text
 from simulator.experiment.columns import PARQUET, as_parquet
+from simulator.experiment.settings import Settings
 from simulator.experiment.tables import Columns, Named, html_of, means_of, of_rows
 from simulator.results import jobs_csv
 from simulator.results.jobs_csv import job_names
@@ -43,37 +43,48 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     Parameters
     ----------
-    name : of the workload.
-    head : source and policies, as the files name them.
-    scenario : of the machine; None: each centre has its own.
+    experiment : that was simulated.
     schedule : of all jobs.
     processors : of the machine, as the results give it.
-    tau_s : bound of the bounded slowdown, s.
     is_rigid : whether no job is resizable.
     is_trace : whether the jobs were simulated as the columns of a trace.
     trace : that was simulated, if the jobs were those of a trace.
     centres, pool : what several centres or a pool gave besides.
-    site : options of the pool.
-    window : submissions that count in the metrics; None: all.
     quoted : forecasts at submission on one machine.
     remarks : sentences about a size of the machine that nothing named, and what had no effect.
     """
 
-    name: str
-    head: Mapping[str, str]
-    scenario: Scenario | None
+    experiment: Settings
     schedule: Schedule
     processors: int
-    tau_s: float
     is_rigid: bool
     is_trace: bool
     trace: Trace | None = None
     centres: CentresSchedule | None = None
     pool: PoolRun | None = None
-    site: str = ""
-    window: Window | None = None
     quoted: Sequence[QuotedStart] = ()
     remarks: Sequence[str] = ()
+
+    @property
+    def name(self) -> str:
+        """Name of the workload."""
+        return self.experiment.name
+
+    @property
+    def head(self) -> dict[str, str]:
+        """Source and policies, as the files name them."""
+        own = self.experiment
+        head = {"trace": own.jobs.source}
+        if self.centres is not None:
+            return head | {"assign": own.assign_name}
+        head["policy"] = own.title
+        return head if self.pool is None else head | {"pool_wait": str(own.pool_wait)}
+
+    @property
+    def window(self) -> Window | None:
+        """Submissions that count in the metrics; None: all."""
+        window = Window(self.experiment.warm_up_s, self.experiment.cool_down_s)
+        return None if window == Window() else window
 
     @cached_property
     def metrics(self) -> Named[Any]:
@@ -92,7 +103,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         if self.centres is not None:
             numbers = self.centres.numbers(window=self.window)
             return Named(values | numbers | {"moved": self.centres.moved})
-        values |= msgspec.structs.asdict(schedule.metrics(self.tau_s, self.window))
+        values |= msgspec.structs.asdict(schedule.metrics(self.experiment.tau_s, self.window))
         if self.is_trace and self.pool is None:
             values = {name: value for name, value in values.items() if name not in OF_RESIZABLE}
         pool = {} if self.pool is None else self.pool.metrics
@@ -126,7 +137,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             wait_s=schedule.wait,
             run_s=schedule.run_s,
             turnaround_s=schedule.ended - jobs.submitted,
-            bounded_slowdown=schedule.bounded_slowdown(self.tau_s),
+            bounded_slowdown=schedule.bounded_slowdown(self.experiment.tau_s),
             state=np.where(schedule.ran, final, other),
             nominal_run_s=jobs.run,
         )
@@ -263,7 +274,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             ]
         if self.schedule.report is not None:
             summary["report"] = msgspec.structs.asdict(self.schedule.report)
-        return summary | ({} if self.pool is None else {"pool": self.site})
+        return summary | ({} if self.pool is None else {"pool": str(self.experiment.pool)})
 
     @property
     def notes(self) -> list[str]:
@@ -275,7 +286,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         return [*self.remarks, *self._notes()]
 
     def _notes(self) -> Iterator[str]:
-        report, chosen = self.schedule.report, self.scenario
+        report = self.schedule.report
+        chosen = None if self.centres is not None else self.experiment.chosen
         if report is not None and not report.is_regular:
             yield report.sentence
         if chosen is not None and chosen.resizing is not None and self.is_rigid:

@@ -23,7 +23,7 @@ from simulator.experiment.settings import Settings
 from simulator.experiment.sources import Source, machine_for, source_of, with_load
 from simulator.many_centres.rules import CentreDescription, with_estimates
 from simulator.results.placement import ExternalLoss
-from simulator.results.schedule import Schedule, Window
+from simulator.results.schedule import Schedule
 from simulator.study.progress import SimulationProgress
 from simulator.traces import swf
 from simulator.traces.normalise import LABELS, NEEDED
@@ -97,34 +97,19 @@ def simulated(
         schedule, advance=granted(engine.answers), report=source.report
     )
     del engine  # its lists have the size of the results
-    window, results = Window(settings.warm_up_s, settings.cool_down_s), site.results(schedule)
-    at_centres = settings.centres is not None
+    results = site.results(schedule)
     made = Simulation(
-        name=settings.name,
-        head=_head(settings),
-        scenario=None if at_centres else settings.chosen,
+        settings,
         schedule=results.pop("schedule", schedule),
-        processors=schedule.processors if at_centres else source.machine.processors,
-        tau_s=settings.tau_s,
+        processors=source.machine.processors if settings.centres is None else schedule.processors,
         is_rigid=source.rigid,
         is_trace=source.single is None,
         trace=trace,
-        site=settings.site,
-        window=window if window != Window() else None,
         remarks=[*filter(None, [guess]), *source.remarks],
         **results,
     )
     _ = made.metrics  # an error about the window comes with the run
     return made
-
-
-def _head(settings: Settings) -> dict[str, str]:
-    """Source and policies, as files of results name them."""
-    head = {"trace": settings.jobs.source}
-    if settings.centres is not None:
-        return head | {"assign": settings.assign_name}
-    head["policy"] = settings.title
-    return head if settings.pool is None else head | {"pool_wait": str(settings.pool_wait)}
 
 
 def _columns(settings: Settings, *, whole: bool) -> tuple[str, ...]:

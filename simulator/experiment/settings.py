@@ -419,11 +419,6 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         return given if isinstance(given, str) else self.chosen.name
 
     @property
-    def site(self) -> str:
-        """Options of the pool, for results; "" without one."""
-        return "" if self.pool is None else str(self.pool)
-
-    @property
     def assign_name(self) -> str:
         """Name of the task assignment policy, for results."""
         given = DEFAULT_ASSIGN if self.assign is None else self.assign
