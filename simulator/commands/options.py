@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
@@ -17,7 +17,6 @@ from scheduler.policies.scenarios import changed, scenario
 
 #: The file of a sweep starts with this.
 _OF_SWEEP = b'{"run":'
-F = TypeVar("F", bound=Callable[..., Any])
 
 processors_option = click.option(
     "--processors",
@@ -25,22 +24,8 @@ processors_option = click.option(
     metavar="NUMBER",
     help="Processors of the machine.  [default: as the header of the trace says]",
 )
-first_option = click.option(
-    "--jobs",
-    "first",
-    type=WholeRange(min=1),
-    metavar="NUMBER",
-    help="Take only the first jobs, by submission.",
-)
 lenient_option = click.option(
     "--lenient", is_flag=True, help="Leave out malformed lines, and report their number."
-)
-seed_option = click.option(
-    "--seed",
-    type=WholeRange(min=0),
-    default=1,
-    show_default=True,
-    help="Seed of all random draws.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 

@@ -31,7 +31,6 @@ from scheduler.text.formats import json_text
 from scheduler.text.located import FieldPath, Located, Origin, dotted
 from scheduler.text.tables import Table, render
 from simulator.commands.options import (
-    first_option,
     json_option,
     lenient_option,
     processors_option,
@@ -223,7 +222,13 @@ _COLUMNS = {
     metavar="NAME=VALUE,...",
     help="Nodes from an elastic pool (docs/pool.md); several are compared.",
 )
-@first_option
+@click.option(
+    "--jobs",
+    "first",
+    type=WholeRange(min=1),
+    metavar="NUMBER",
+    help="Take only the first jobs, by submission.",
+)
 @click.option(
     "--resizable",
     metavar="SHARE",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import traceback
+from collections.abc import Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -98,27 +99,15 @@ def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> N
     width = _ranks() - 1 if mpi else workers or len(os.sched_getaffinity(0))
     with _pool(width, mpi) as pool:
         if pool is not None:  # this is not one of the ranks that only work
-            _study(name, pool, width, **options)
+            _study(name, pool, width, options)
 
 
-def _study(
-    name: str,
-    pool: Executor,
-    width: int,
-    *,
-    seeds: str | None,
-    changes: tuple[str, ...],
-    scenarios: str | None,
-    policies: str | None,
-    full: bool,
-    traces: Path,
-    out: Path | None,
-    fresh: bool,
-    json: bool,
-) -> None:
-    options = {"scenario": scenarios, "policy": policies}
-    selected = {key: text.split(",") for key, text in options.items() if text is not None}
-    chosen = read_study(_file(name), changes, seeds, full=full, selected=selected)
+def _study(name: str, pool: Executor, width: int, options: Mapping[str, Any]) -> None:
+    out, traces = options["out"], options["traces"]
+    lists = {"scenario": options["scenarios"], "policy": options["policies"]}
+    selected = {key: text.split(",") for key, text in lists.items() if text is not None}
+    seeds, full = options["seeds"], options["full"]
+    chosen = read_study(_file(name), options["changes"], seeds, full=full, selected=selected)
     if missing := missing_traces(chosen, traces):
         raise ReshapeError(
             f"not in {traces.absolute()}: {', '.join(missing)}; put them there (from {ARCHIVE}),"
@@ -126,7 +115,7 @@ def _study(
         )
     if out is not None:
         check_place(out / "report.json", make_parent=True)
-    with ResultFile(out and out / RUNS, identity, fresh=fresh) as kept:
+    with ResultFile(out and out / RUNS, identity, fresh=options["fresh"]) as kept:
         _run_missing(chosen, kept, pool, width, traces, keeps=out is not None)
         report = _report(chosen, _rows(chosen, kept), out)
         data = as_json(report.data)
@@ -135,7 +124,7 @@ def _study(
             lines = kept.lines([identity(chosen.run, run) for run in chosen.runs])
             files = {**dict(zip(WRITTEN, written, strict=True)), **report.files, RUNS: lines}
             replace_all({out / name: contents for name, contents in files.items()})
-    click.echo(data if json else report.text)
+    click.echo(data if options["json"] else report.text)
 
 
 def _rows(chosen: Study, kept: ResultFile) -> list[Row]:

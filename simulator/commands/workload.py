@@ -16,7 +16,6 @@ from simulator.commands.options import (
     json_option,
     lenient_option,
     processors_option,
-    seed_option,
     set_fields,
 )
 from simulator.traces import swf
@@ -43,7 +42,13 @@ from simulator.workload_models.generate import (
     type=WholeRange(min=2, max=MOST_JOBS),
     help="Number of jobs.  [default: 1000; prio: 120]",
 )
-@seed_option
+@click.option(
+    "--seed",
+    type=WholeRange(min=0),
+    default=1,
+    show_default=True,
+    help="Seed of all random draws.",
+)
 @click.option(
     "--processors",
     type=WholeRange(min=2),
