@@ -201,14 +201,16 @@ def sweep(
             for i, key in enumerate(keys)
         ]
     if failed:
-        first = min(failed)
-        warnings.warn(
-            f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR}; the"
-            f" first at {points[first].text}: {failed[first]}",
-            RuntimeWarning,
-            stacklevel=2,
-        )
+        _warn(points, failed)
     return _table(axes, results)
+
+
+def _warn(points: Sequence[_GridPoint], failed: Mapping[int, str]) -> None:
+    """Warn of points that failed."""
+    first = min(failed)
+    text = f"{counted(len(failed), 'point')} of {len(points)} failed, see the column {ERROR};"
+    text += f" the first at {points[first].text}: {failed[first]}"
+    warnings.warn(text, RuntimeWarning, stacklevel=3)
 
 
 def _by_digest(digest: str, _: Mapping[str, Any]) -> bytes:
