@@ -172,6 +172,18 @@ class BlockArray(Array):
     _halo: Halo | None = None
 
     @property
+    def layout(self) -> Blocks:
+        """Layout of the global array over the ranks of `app.comm` at the present size.
+
+        Raises
+        ------
+        ReshapeError : this process has no part of it yet, or no longer.
+        """
+        layout = super().layout
+        assert isinstance(layout, Blocks)
+        return layout
+
+    @property
     def halo(self) -> tuple[int, ...]:
         """Points of the halo on each side, for each axis."""
         return self.declaration.detail[: len(self.shape)]
@@ -192,7 +204,6 @@ class BlockArray(Array):
         ReshapeError : there is no such axis, or the array has no layout; see `layout`.
         """
         layout = self.layout
-        assert isinstance(layout, Blocks)
         if not -len(self.shape) <= axis < len(self.shape):
             raise ReshapeError(f"{self.declaration} has no axis {axis}")
         return layout.neighbours(rank, axis, self.periodic[axis])
@@ -218,7 +229,6 @@ class BlockArray(Array):
         local = self.local
         if self._halo is None:
             layout, order = self.layout, self.declaration.order
-            assert isinstance(layout, Blocks)
             self._halo = Halo(self.job.comm, layout, self.halo, self.periodic, local, order)
         return self._halo.exchange(local, outside)
 
