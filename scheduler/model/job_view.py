@@ -113,7 +113,8 @@ _reads(
 
 #: Methods of a job that change nothing.
 _READING = {
-    *("valid_from", "valid_up_to", "contracts_to", "starts_on", "slowness", "estimate_on_s"),
+    *("valid_from", "valid_up_to", "contracts_to", "contracts_within", "starts_on", "slowness"),
+    "estimate_on_s",
 }
 
 
