@@ -56,7 +56,7 @@ ANSWER_MS = 10_000
 #: The begin of a connection without keys, and of a message (ZMTP 3.1).
 _GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
 _OPENING = _GREETING + b"\4\x29\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
-_FIRST_FRAME = b"\1\x09reshape/1"
+_FIRST_FRAME = b"\1\x09reshape/2"
 
 
 def malformed(target: Target, _part: int) -> Iterator[None]:

@@ -15,7 +15,7 @@ from reshape.wire.messages import ApplicationMessage, MessageBase
 
 M = TypeVar("M")
 
-PROTOCOL = b"reshape/1"
+PROTOCOL = b"reshape/2"
 MAX_REQUEST_BYTES = 16 << 20
 #: Answers may be larger: a list of jobs has about 1 kB for each job.
 MAX_ANSWER_BYTES = 256 << 20

@@ -25,7 +25,7 @@ from scheduler.model.orders import Order, Reason, WakeAt
 from scheduler.protocol.messages import Submission
 
 #: Format that this release writes and reads.
-FORMAT = 4
+FORMAT = 5
 #: What the checksums of records cover besides their bytes, as of `seal`.
 SITE, SUBMISSION, RECORD, SUMMARY = "site", "submission {} {}", "record {}", "summary {}"
 SIZES = "sizes {} {}"

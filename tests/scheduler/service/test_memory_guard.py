@@ -17,7 +17,7 @@ from scheduler.service.limits import MOST_GROWTH_BYTES
 GREETING = b"\xff\0\0\0\0\0\0\0\1\x7f\3\0NULL" + bytes(48)
 READY = b"\4\x29\5READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0"
 ANSWER_BYTES = 100  # of the service: at least its greeting and the begin of READY
-PROTOCOL_FRAME = b"\1\x09reshape/1"
+PROTOCOL_FRAME = b"\1\x09reshape/2"
 FRAME_BYTES = 16 << 20
 #: Waits until there is a file of the name it was given.
 WAITER = "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(0.02)"

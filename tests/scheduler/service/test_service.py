@@ -252,9 +252,9 @@ def test_a_message_with_a_wrong_token_is_refused(service):
 @pytest.mark.parametrize(
     ("frames", "words"),
     [
-        ([b"reshape/99", b""], "the peer speaks 'reshape/99', this side speaks 'reshape/1'"),
-        ([b"reshape/1", b"\xc1"], "malformed message"),
-        ([b"reshape/1", b"\x81\xa4type\xa4Nope"], "malformed message"),
+        ([b"reshape/99", b""], "the peer speaks 'reshape/99', this side speaks 'reshape/2'"),
+        ([b"reshape/2", b"\xc1"], "malformed message"),
+        ([b"reshape/2", b"\x81\xa4type\xa4Nope"], "malformed message"),
         ([b"hello"], "not a message of this protocol"),
     ],
 )
