@@ -24,7 +24,7 @@ from waiting import LIMIT_S, wait_until
 
 from scheduler.protocol import messages as m
 
-RELEASE, COMMIT = "0.2.0.dev0", "063b320f6d9f5517e3384ad4886ead7b1b60b939"
+RELEASE, COMMIT = "0.2.0.dev0", "7d1de9636e98aa5fe62018e3510de3659910bd74"
 PROCESSORS = 5
 #: A resizable program that counts its iterations until a file exists. It is so much faster on more
 #: processors that the scenario does not contract it, however loaded the machine is.
