@@ -87,6 +87,7 @@ _BUILT_IN = {
         "less-workleft": "policies:LessWorkLeft",
         "multiple-requests": "policies:MultipleRequests",
         "origin": "policies:HomeSite",
+        "per-user": "policies:PerUser",
         "random": "policies:Random",
         "sita-e": "policies:SitaE",
         "sita-u-fair": "policies:SitaUFair",

@@ -3,7 +3,7 @@
 GUIM: F. Guim, "Job-guided scheduling strategies for multi-site HPC infrastructures".
 
 By a metric: the site with the least answer is chosen. Sites with equal values, such as several that
-would start the job at once, are chosen in their order.
+would start the job at once, are chosen in their order, or by the parameter `ties`.
 
 SITA: jobs are assigned by their expected run times, short ones to the smallest site. Size interval
 task assignment with equal load (SITA-E, Crovella, Harchol-Balter and Murta), and with purposely
@@ -33,6 +33,7 @@ from scheduler.policies.assignment.interface import (
 )
 
 Fit: TypeAlias = Literal["equal-load", "slowdown", "fairness"]
+Ties: TypeAlias = Literal["order", "load", "largest"]
 Metric: TypeAlias = Callable[[AskedSite], float]
 
 
@@ -56,6 +57,34 @@ class Random(Assignment):
         return sites[self._generator.randrange(len(sites))]
 
 
+@dataclass
+class LessSubmittedJobs(Assignment):
+    """Choose the site with the fewest submitted jobs.
+
+    Parameters
+    ----------
+    rule : "turn" takes the sites in turn and skips those that cannot run a job (round robin, GUIM
+        8.2.2), "count" takes the site with the least count (GUIM 8.5). They differ if some jobs
+        fit only some of the sites.
+    """
+
+    rule: Literal["turn", "count"] = "count"
+
+    def __post_init__(self) -> None:
+        """Begin with the first site."""
+        self._last = ""
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose the next site, or the one with the least count."""
+        if self.rule == "count":
+            return min(sites, key=lambda site: site.submitted())
+        names = [site.name for site in sites]
+        following = names.index(self._last) + 1 if self._last in names else 0
+        next_site = sites[following % len(sites)]
+        self._last = next_site.name
+        return next_site
+
+
 class HomeSite(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Submit each job to the site where its user would submit it; the sites stay separate.
 
@@ -77,37 +106,46 @@ class CentralQueue(Assignment, msgspec.Struct, frozen=True, forbid_unknown_field
         return sites[0]
 
 
-def least(sites: Sequence[AskedSite], metric: Metric) -> AskedSite:
-    """First site with the least value of a metric, which is never negative.
+def least(sites: Sequence[AskedSite], metric: Metric, ties: Ties) -> AskedSite:
+    """Site with the least value of a metric, which is never negative.
 
-    The metric is not computed for the sites behind one with a value of 0.
+    Parameters
+    ----------
+    metric : by "order" it is not computed for the sites behind one with a value of 0.
+    ties : of sites with equal values take the first ("order"), the one with the least load or the
+        one with the most processors.
     """
     values = []
     for site in sites:
         values.append(metric(site))
-        if values[-1] == 0.0:
+        if values[-1] == 0.0 and ties == "order":
             return site
-    return sites[values.index(min(values))]
+    best = min(values)
+    equal = [site for site, value in zip(sites, values, strict=True) if value == best]
+    if len(equal) == 1 or ties == "order":
+        return equal[0]
+    if ties == "load":
+        return min(equal, key=lambda site: site.load())
+    return max(equal, key=lambda site: site.processors)
 
 
 class ByMetric(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of the policies that compare one metric."""
+    """Base of the policies that compare one metric.
+
+    Parameters
+    ----------
+    ties : see `least`.
+    """
+
+    ties: Ties = "order"
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
         """Choose the site with the least value."""
-        return least(sites, lambda site: self.metric(request, site))
+        return least(sites, lambda site: self.metric(request, site), self.ties)
 
     def metric(self, request: SiteRequest, site: AskedSite) -> float:
         """Value of a site for a job."""
         raise NotImplementedError(f"{type(self).__name__} has no method metric")
-
-
-class LessSubmittedJobs(ByMetric, frozen=True, forbid_unknown_fields=True):
-    """Least number of submitted jobs (GUIM 8.5)."""
-
-    def metric(self, request: SiteRequest, site: AskedSite) -> float:
-        """Count the submitted jobs."""
-        return site.submitted()
 
 
 class LessJobsInQueue(ByMetric, frozen=True, forbid_unknown_fields=True):
@@ -134,21 +172,27 @@ class LeastLoad(ByMetric, frozen=True, forbid_unknown_fields=True):
         return site.load()
 
 
-class LessWaitTime(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class LessWaitTime(ByMetric, frozen=True, forbid_unknown_fields=True):
     """Least quoted wait, by the users' estimates (GUIM 8.5).
 
-    Sites with short queues are asked first, and the others only whether they would start the job as
-    early; this does not change the choice.
+    With ties by order, sites with short queues are asked first, and the others only whether they
+    would start the job as early; this does not change the choice.
     """
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
         """Choose the site with the least wait."""
+        if self.ties != "order":
+            return ByMetric.assign(self, request, sites)
         best_s, best = inf, len(sites)
         for place in sorted(range(len(sites)), key=lambda i: (sites[i].queued(), i)):
             wait_s = sites[place].wait_s(request, best_s)
             if (wait_s, place) < (best_s, best):
                 best_s, best = wait_s, place
         return sites[best]
+
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask for a quote."""
+        return site.wait_s(request)
 
 
 class LessWaitTimePred(LessWaitTime, frozen=True, forbid_unknown_fields=True):
@@ -189,8 +233,8 @@ class LessCostSld(ByMetric, frozen=True, forbid_unknown_fields=True):
         """Choose within the limit, or the cheapest site."""
         within = [site for site in sites if cost(request, site) <= request.max_cost]
         if not within:
-            return least(sites, lambda site: cost(request, site))
-        return least(within, lambda site: self.metric(request, site))
+            return least(sites, lambda site: cost(request, site), self.ties)
+        return least(within, lambda site: self.metric(request, site), self.ties)
 
     def metric(self, request: SiteRequest, site: AskedSite) -> float:
         """Ask for a quote, and multiply slowdown and cost."""
@@ -204,6 +248,7 @@ class Weighted(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     ----------
     wait, slowdown, cost : weights. A wait counts from one minute on, so that two short waits are
         alike.
+    ties : see `least`.
 
     Raises
     ------
@@ -213,6 +258,7 @@ class Weighted(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
     wait: float = 1.0
     slowdown: float = 1.0
     cost: float = 1.0
+    ties: Ties = "order"
 
     def __post_init__(self) -> None:
         """Check the weights."""
@@ -235,7 +281,7 @@ class Weighted(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=Tr
                 for name, value in values.items():
                     ratio = 1.0 if value == best else value / best if best else inf
                     sums[name] += weight * ratio
-        return least(sites, lambda site: sums[site.name])
+        return least(sites, lambda site: sums[site.name], self.ties)
 
 
 class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -262,6 +308,27 @@ class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_f
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
         """Choose the sites, the least loaded first."""
         return sorted(sites, key=lambda site: site.load())[: self.k]
+
+
+class PerUser(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Users with different metrics: each user always has the same one of the three (GUIM 9.1).
+
+    Parameters
+    ----------
+    ties : see `least`.
+    """
+
+    ties: Ties = "order"
+
+    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
+        """Choose by the metric of the user: quoted wait, queued jobs, or cost."""
+        user = request.spec.user
+        kinds: tuple[Metric, ...] = (
+            lambda site: site.wait_s(request),
+            lambda site: site.queued(),
+            lambda site: cost(request, site),
+        )
+        return least(sites, kinds[sum(user.encode()) % len(kinds)], self.ties)
 
 
 class Sita(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):

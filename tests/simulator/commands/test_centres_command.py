@@ -111,7 +111,7 @@ def test_centres_may_predict_run_times(machine: Path, policy: str) -> None:
     [
         (("--set", "assign=less-waitime"), "did you mean less-waittime"),
         (("--set", "dispatch.ask=none"), "--set dispatch.ask: expected int | null"),
-        (("--set", "dispatch.waits=best"), "--set dispatch.waits: must be quote or history"),
+        (("--set", "dispatch.ties=best"), "--set dispatch.ties: must be order or load"),
         (("--policy", "easy"), "--policy: does not apply to several centres"),
         (("--estimates", "tsafir"), "unknown estimates 'tsafir'; did you mean tsafrir"),
     ],

@@ -24,6 +24,7 @@ from scheduler.policies.assignment.policies import (
     LessWaitTime,
     LessWorkLeft,
     MultipleRequests,
+    PerUser,
     Random,
     SitaE,
     Weighted,
@@ -106,10 +107,17 @@ def test_cost_and_slowdown_are_multiplied_within_the_limit() -> None:
     assert LessCostSld().assign(request(max_cost=1.0), dear).name == "y"
 
 
-def test_of_equal_sites_the_first_is_chosen() -> None:
+def test_ties_are_broken_by_order_load_or_size() -> None:
     equal = [Answering("a", 2, used=0.5), Answering("b", 8, used=0.7), Answering("c", 4)]
     assert LessWaitTime().assign(request(), equal).name == "a"
-    assert LessWorkLeft().assign(request(), equal[1:]).name == "b"
+    assert LessWaitTime(ties="load").assign(request(), equal).name == "c"
+    assert LessWaitTime(ties="largest").assign(request(), equal).name == "b"
+
+
+def test_round_robin_skips_sites_that_cannot_run_a_job() -> None:
+    policy = LessSubmittedJobs(rule="turn")
+    names = [policy.assign(request(), sites).name for sites in (SITES, SITES, SITES[:2], SITES)]
+    assert names == ["a", "b", "a", "b"]
 
 
 def test_random_repeats_with_its_seed() -> None:
@@ -130,6 +138,15 @@ def test_sita_gives_short_jobs_to_small_sites_that_can_run_them() -> None:
     assert policy.assign(request(1.0), sites[::2]).name == "middle"
     with pytest.raises(ConfigError, match="cutoffs_s"):
         SitaE().assign(request(), sites)
+
+
+def test_users_keep_their_metric() -> None:
+    chosen = {
+        name: PerUser().assign(SiteRequest(1, JobSpec(1, 60.0, user=name), 60.0), SITES).name
+        for name in ("a", "b", "c", "d")
+    }
+    assert len(set(chosen.values())) > 1
+    assert chosen["a"] == chosen["d"]
 
 
 def test_several_sites_are_chosen_by_their_load() -> None:
