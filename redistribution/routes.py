@@ -188,15 +188,11 @@ class Routes:
         -------
         (source.nprocs, target.nprocs) int64.
         """
-        return self._elements_between(range(self.size) if self.hosts is None else self.hosts)
-
-    def _elements_between(self, places: Sequence[int]) -> NDArray[np.int64]:
-        """Elements that go to another place, by both processes, given the place of each rank."""
-        numbers = np.array(places)
-        sending = numbers[list(self.source_ranks)][:, np.newaxis]
+        hosts = np.array(range(self.size) if self.hosts is None else self.hosts)
+        sending = hosts[list(self.source_ranks)][:, np.newaxis]
         copy = np.array([copy for copy, _ in self.source.places])[:, np.newaxis]
-        goes = (sending != numbers[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
-        return np.where(goes, self.common_elements(), 0)
+        far = (sending != hosts[list(self.target_ranks)]) & (copy == np.array(self.source_copy))
+        return np.where(far, self.common_elements(), 0)
 
     def shared_elements(self, ranks: Sequence[int]) -> NDArray[np.int64]:
         """Number of elements that each rank needs no message for, by the target process it may get.
@@ -218,11 +214,20 @@ class Routes:
 
     def bytes_sent(self, itemsize: int) -> int:
         """Bytes of all messages if elements have ``itemsize`` bytes."""
+        if self.hosts is None:
+            return self.bytes_moved(itemsize)
         return int(self.sent_elements().sum()) * itemsize
 
     def bytes_moved(self, itemsize: int) -> int:
         """Bytes that go from one rank to another if elements have ``itemsize`` bytes."""
-        return int(self._elements_between(range(self.size)).sum()) * itemsize
+        stays = 0
+        for rank in self.source_process.keys() & self.target_process.keys():
+            # A rank with a source process never receives from another copy of it.
+            sent = self.source.coordinates(self.source_process[rank])
+            received = self.target.coordinates(self.target_process[rank])
+            overlaps = zip(self.joint_axes, sent, received, strict=True)
+            stays += math.prod(int(axis.elements[i, j]) for axis, i, j in overlaps)
+        return (math.prod(self.target.shape) * self.target.copies - stays) * itemsize
 
     @cached_property
     def source_copy(self) -> tuple[int, ...]:

@@ -36,6 +36,8 @@ class Tuning:
         its first use.
     mailed_bytes : moves in which a rank sends more than this are made by messages, even if there
         are mailboxes, if MPI copies them out of the arrays.
+    small_move_bytes : if all messages of a rank have at most this many bytes, each has a buffer of
+        its own, without mailboxes.
     """
 
     use_kernel: bool = True
@@ -51,6 +53,7 @@ class Tuning:
     piece_bytes: int = 1 << 23
     mailbox_bytes: int = 1 << 23
     mailed_bytes: int = 1 << 21
+    small_move_bytes: int = 1 << 22
 
 
 # The thresholds in use in this process.

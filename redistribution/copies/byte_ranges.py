@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from redistribution.copies.buffers import Bytes
 from redistribution.copies.regions import Region, Role, start_and_step
 from redistribution.layout import MemoryOrder
 from redistribution.runs import Run, Transfer
@@ -85,6 +86,14 @@ class ByteRanges(NamedTuple):
     def mean_bytes(self) -> float:
         """Mean length of a range."""
         return self.nbytes / self.number
+
+
+def contiguous_message(
+    transfer: Transfer, itemsize: int, region: Region, order: MemoryOrder
+) -> Bytes | None:
+    """Bytes of ``region`` that are the message of ``transfer``; None if it is not contiguous."""
+    ranges = ByteRanges.of(transfer, itemsize, region, order)
+    return region.memory[ranges.offset :][: ranges.nbytes] if ranges.number == 1 else None
 
 
 def _index_ranges(runs: tuple[Run, ...], role: Role) -> list[RangeFamily]:

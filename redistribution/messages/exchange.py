@@ -97,6 +97,11 @@ def derived_datatype(ranges: ByteRanges) -> MPI.Datatype:
 _UNDER_WAY = 3
 
 
+def longest_message(max_extra_bytes: int) -> int:
+    """Bytes of the longest message, the same on all ranks. Longer transfers travel in pieces."""
+    return min(tuning.piece_bytes, max_extra_bytes // _UNDER_WAY)
+
+
 class _PieceMessage(NamedTuple):
     """The message of one piece.
 
@@ -155,10 +160,9 @@ class Exchange:
         self.between_hosts = routes.hosts is not None
         self.backoff = Backoff()
         self.source, self.target = array_region(a, "source"), array_region(b, "target")
-        self.itemsize = itemsize = given.itemsize or 1  # a rank without arrays moves nothing
+        self.itemsize = itemsize = given.itemsize
         self.order = order
-        # The same on all ranks; longer transfers travel in pieces.
-        self.longest = min(tuning.piece_bytes, max_extra_bytes // _UNDER_WAY)
+        self.longest = longest_message(max_extra_bytes)
         most = max(1, self.longest // itemsize)
         larger = max(0 if array is None else array.nbytes for array in (a, b))
         limit = min(max_extra_bytes, 5 * larger // 4)

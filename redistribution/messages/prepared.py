@@ -1,9 +1,9 @@
 """Moves that are bound to their arrays. Importing this starts MPI.
 
-A small move spends most of its time on checking arguments and finding runs. A prepared move does
-this once; running it through mailboxes only copies. All ranks check, before anything moves, that
-their arguments are valid and the same, and agree whether they use mailboxes. If they do not, each
-run is an `Exchange`.
+A small move spends most of its time on checking arguments, finding runs and allocating messages. A
+prepared move does this once; running it only copies and sends. All ranks check, before anything
+moves, that their arguments are valid and the same, and agree whether they use mailboxes. If they do
+not, a rank with small messages has a buffer for each of them, and others make an `Exchange`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from mpi4py import MPI
 
-from redistribution.copies.byte_ranges import ByteRanges
+from redistribution.copies.buffers import Bytes
+from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import LINE, Copy, bind
 from redistribution.copies.regions import (
     Region,
@@ -26,9 +27,9 @@ from redistribution.copies.regions import (
 )
 from redistribution.layout import MemoryOrder
 from redistribution.messages import exchange
-from redistribution.messages.arguments import Arguments
+from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.mailboxes import CommunicatorUse, Mailboxes
-from redistribution.messages.waiting import all_or
+from redistribution.messages.waiting import all_or, wait
 from redistribution.routes import Rounds
 from redistribution.runs import Transfer
 from redistribution.tuning import tuning
@@ -51,6 +52,11 @@ class PreparedMove:
     Raises
     ------
     ValueError : as in `redistribution.Plan.run`.
+
+    Notes
+    -----
+    Extra memory: that of `redistribution.Plan.run`; small moves by messages have at most
+    `Tuning.small_move_bytes` (4 MB) of messages on a rank, as long as this object exists.
     """
 
     def __init__(self, given: Arguments) -> None:
@@ -58,9 +64,13 @@ class PreparedMove:
         needs_messages = _agree(given, use)
         if not needs_messages:
             use.settle(given.comm)
-        self._run: Callable[[], None] = lambda: exchange.Exchange(given).run()
+        self._run: Callable[[], None]
         if not needs_messages and use.mailboxes is not None:
             self._run = _Mail(given, use.mailboxes).run
+        elif _Messages.are_small(given):
+            self._run = _Messages(given).run
+        else:
+            self._run = lambda: exchange.Exchange(given).run()
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
@@ -198,3 +208,65 @@ class _Mail:
         bound = list(bind(size, *packed)), list(bind(size, *unpacked))
         self._bound[number, half] = bound
         return bound
+
+
+class _Messages:
+    """A small move by messages, bound to its arrays and to a buffer for each packed message."""
+
+    def __init__(self, given: Arguments) -> None:
+        self._comm = given.comm
+        self._sends: list[tuple[list[Any], int, _Copies]] = []
+        self._receives: list[tuple[list[Any], int]] = []
+        self._staying: _Copies = []
+        self._unpacking: _Copies = []
+        if not given.itemsize:
+            return
+        order, size = given.order, given.itemsize
+        source, target = array_region(given.a, "source"), array_region(given.b, "target")
+        for t in given.sends:
+            message, is_packed = _memory(t, size, contiguous_message(t, size, source, order))
+            region = message_region(t, message, size, order)
+            copies = list(bind(size, Copy(t, source, region))) if is_packed else []
+            self._sends.append(([message, MPI.BYTE], t.peer, copies))
+        for t in given.receives:
+            message, is_packed = _memory(t, size, contiguous_message(t, size, target, order))
+            self._receives.append(([message, MPI.BYTE], t.peer))
+            if is_packed:
+                region = message_region(t, message, size, order)
+                self._unpacking += bind(size, Copy(t, region, target))
+        self._staying = [
+            copy
+            for t, array in given.copies
+            for copy in bind(size, Copy(t, array_region(array, "source"), target))
+        ]
+
+    @staticmethod
+    def are_small(given: Arguments) -> bool:
+        """Whether each message of a rank may have a buffer of its own."""
+        sizes = [t.elements * given.itemsize for t in (*given.sends, *given.receives)]
+        # Other ranks must not split a message that this rank sends or receives as a whole.
+        longest = exchange.longest_message(given.max_extra_bytes)
+        return sum(sizes) <= min(tuning.small_move_bytes, longest)
+
+    def run(self) -> None:
+        """Collective over comm. Send, receive and copy."""
+        comm, tag = self._comm, TAG
+        receiving = [comm.Irecv(message, peer, tag) for message, peer in self._receives]
+        sending = []
+        for message, peer, copies in self._sends:
+            for copy in copies:
+                copy()
+            sending.append(comm.Isend(message, peer, tag))
+        for copy in self._staying:
+            copy()
+        wait(receiving)
+        for copy in self._unpacking:
+            copy()
+        wait(sending)
+
+
+def _memory(transfer: Transfer, itemsize: int, in_array: Bytes | None) -> tuple[Bytes, bool]:
+    """Memory of a message, and whether the message is packed into it."""
+    if in_array is not None:
+        return in_array, False
+    return np.empty(transfer.elements * itemsize, np.uint8), True

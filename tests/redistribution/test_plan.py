@@ -14,6 +14,7 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated
 from redistribution.copies import kernel
+from redistribution.copies.byte_ranges import contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
 from redistribution.runs import pieces
@@ -34,8 +35,10 @@ def run_all_ranks(plan, locals_in, locals_out, itemsize, order, limit=10**9):
             if piece.peer == rank:
                 copy(itemsize, Copy(piece, source, array_region(locals_out[rank], "target")))
                 continue
-            message = np.empty(piece.elements * itemsize, np.uint8)
-            copy(itemsize, Copy(piece, source, message_region(piece, message, itemsize, order)))
+            message = contiguous_message(piece, itemsize, source, order)
+            if message is None:
+                message = np.empty(piece.elements * itemsize, np.uint8)
+                copy(itemsize, Copy(piece, source, message_region(piece, message, itemsize, order)))
             messages.setdefault((rank, piece.peer), []).append(message)
     crossed = sum(len(message) for pair in messages.values() for message in pair)
     for rank in range(plan.size):
@@ -44,7 +47,11 @@ def run_all_ranks(plan, locals_in, locals_out, itemsize, order, limit=10**9):
                 continue
             target = array_region(locals_out[rank], "target")
             message = messages[piece.peer, rank].pop(0)
-            copy(itemsize, Copy(piece, message_region(piece, message, itemsize, order), target))
+            room = contiguous_message(piece, itemsize, target, order)
+            if room is None:
+                copy(itemsize, Copy(piece, message_region(piece, message, itemsize, order), target))
+            else:
+                room[...] = message
     assert not any(messages.values()), "sent but never received"
     return crossed
 

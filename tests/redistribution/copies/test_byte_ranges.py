@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part
 
 from redistribution import BlockCyclic, Cuts, Plan
-from redistribution.copies.byte_ranges import ByteRanges
+from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import Copy, copy
 from redistribution.copies.regions import array_region, message_region
 from redistribution.runs import pieces
@@ -52,6 +52,10 @@ def test_ranges_are_the_bytes_of_a_message_in_its_order(data, limit):
                 assert found.nbytes == message.size
                 gaps = sum(one + 1 != other for one, other in pairwise(where))
                 assert gaps < found.number
+                ready = contiguous_message(piece, size, region, order)
+                assert (ready is None) == (found.number > 1)
+                if ready is not None:
+                    np.testing.assert_array_equal(ready, message)
 
 
 @pytest.mark.parametrize("n", [4096, 4100])

@@ -86,8 +86,8 @@ def test_random_moves_with_little_memory(comm, integer):
 def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
     """One random move, compared with the global array and by checksum.
 
-    Each rank draws whether it uses the kernel, writes past the caches and leaves short ranges to
-    MPI. All ranks draw whether the communicator may have mailboxes, and
+    Each rank draws whether it uses the kernel, writes past the caches, prepares small moves and
+    leaves short ranges to MPI. All ranks draw whether the communicator may have mailboxes, and
     whether moves of any size may need messages all the same.
     """
     # With little memory, a large array would need millions of messages.
@@ -128,12 +128,12 @@ def move(comm, integer, name, max_extra_bytes=DEFAULT_EXTRA_BYTES):
 
 
 def draw_thresholds(rng):
-    use_kernel, past_caches = rng.integers(0, 2, 2)
+    use_kernel, past_caches, small = rng.integers(0, 2, 3)
     sent_range_bytes, received_range_bytes, sent_ranges = rng.choice([1, 24, 1 << 16], 3)
     tuning.use_kernel, tuning.kernel_run_bytes = bool(use_kernel), 1
     tuning.streamed_bytes = 0 if past_caches else 1 << 23
     tuning.sent_range_bytes, tuning.received_range_bytes = sent_range_bytes, received_range_bytes
-    tuning.sent_ranges = sent_ranges
+    tuning.sent_ranges, tuning.small_move_bytes = sent_ranges, 1 << 20 if small else 0
 
 
 def put_near_elements(plan, rank, values, part):
@@ -166,6 +166,7 @@ def test_prepared_moves_run_again(comm, integer):
     """Prepared once, run often with changing contents, on ranks with small and large parts."""
     for _ in range(CASES // 2):
         draw_thresholds(np.random.default_rng([integer(0, 2**30), comm.rank]))
+        tuning.small_move_bytes = 1 << 20
         case = draw_case(integer, comm.size, largest=24 if integer(0, 3) else 60)
         plan = case.plan
         array = index_valued(plan.source.shape, case.dtype)
@@ -226,6 +227,7 @@ def test_a_plan_runs_again_with_the_same_and_with_other_arrays(comm):
 @pytest.mark.parametrize("are_hosts", [False, True])
 def test_a_run_keeps_no_array_until_the_garbage_collector_runs(comm, are_hosts):
     """A resize uses the memory of the old local parts for the next ones."""
+    tuning.small_move_bytes = 0
     shape = (37, 41)
     plan = Plan(Cuts.even(shape, comm.size), BlockCyclic(shape, (3, 4), (1, comm.size)))
     if are_hosts:
