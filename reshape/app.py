@@ -341,7 +341,9 @@ class Application(Registrations):
         """
         job = self._here()
         try:
-            bounds = [index(bound) for bound in (minimum, maximum) if bound is not None]
+            # NumPy numbers become those that a message can hold.
+            minimum, maximum = (None if b is None else index(b) for b in (minimum, maximum))
+            bounds = [bound for bound in (minimum, maximum) if bound is not None]
         except TypeError:
             bounds = [0]
         if any(not 1 <= bound <= _MOST_PROCESSES for bound in bounds) or bounds != sorted(bounds):

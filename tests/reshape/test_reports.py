@@ -21,7 +21,7 @@ PROGRAM = """
     wish = None
     for step in app.iterations(1000):
         if step == 1:
-            wish = app.request(minimum=4)
+            wish = app.request(minimum=np.int64(4))
         if step == 3:
             assert (wish.state, wish.why) == ("declined", "too large"), wish
             wish = app.request(minimum=1, maximum=2)
