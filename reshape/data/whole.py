@@ -159,8 +159,8 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
         try:
             with durable_file(_place(path)) as file:
                 (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
-        except (ValueError, TypeError, MemoryError, ReshapeError) as error:
-            why = str(error)
+        except (ValueError, TypeError, MemoryError, RuntimeError, ReshapeError) as error:
+            why = str(error)  # a RuntimeError: a link leads to itself
         except OSError as error:
             why = error.strerror or str(error)
         comm.bcast(None, root=0)

@@ -216,15 +216,19 @@ def test_a_file_without_the_array_is_one_error_on_every_rank(mpi_tmp_path: Path,
 
 @on_4_ranks
 def test_a_link_is_kept_and_what_is_no_file_is_not_replaced(mpi_tmp_path: Path) -> None:
-    pipe, link, target = (mpi_tmp_path / name for name in ("pipe", "link.npy", "target.npy"))
+    names = ("pipe", "link.npy", "target.npy", "circle.npy")
+    pipe, link, target, circle = (mpi_tmp_path / name for name in names)
     with reshape.application() as app:
         a = app.rows("a", (7,))
         a.local[...] = 1.0
         if app.comm.rank == 0:
             os.mkfifo(pipe)
             link.symlink_to(target)
+            circle.symlink_to(circle)
         app.comm.Barrier()
         a.save(link)
+        with pytest.raises(ReshapeError, match=f"^cannot save a to {circle}: Symlink loop"):
+            a.save(circle)
         with pytest.raises(ReshapeError, match=f"^cannot save a to {pipe}: it is a folder, a dev"):
             a.save(pipe)
         with pytest.raises(ReshapeError, match=r"^cannot save a to : it is a folder, a dev"):
