@@ -40,7 +40,7 @@ def replace_all(files: Mapping[Path, bytes]) -> None:
     except OSError as error:
         why = error.strerror or error
         raise ReshapeError(
-            f"{path} cannot be written: {why}; what was there before stays"
+            f"{error.filename2 or path} cannot be written: {why}; what was there before stays"
         ) from None
 
 

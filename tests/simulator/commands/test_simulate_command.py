@@ -194,6 +194,23 @@ def test_results_are_there_whole_or_not_at_all(
     assert list(tmp_path.iterdir()) == [one]
 
 
+def test_the_file_that_cannot_be_replaced_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one of two, as one of another user in a folder such as /tmp."""
+    one, two = tmp_path / "one", tmp_path / "two"
+    replaced = os.replace
+
+    def refused(draft: str, path: Path) -> None:
+        if path == one:
+            raise PermissionError(1, os.strerror(1), str(draft), None, str(path))
+        replaced(draft, path)
+
+    monkeypatch.setattr(os, "replace", refused)
+    with pytest.raises(files.ReshapeError, match="one cannot be written: Operation not permitted"):
+        files.replace_all({one: b"new", two: b"new"})
+
+
 def test_a_link_is_followed_and_a_pipe_is_no_place(tmp_path: Path) -> None:
     there, link, pipe = tmp_path / "there", tmp_path / "link.swf", tmp_path / "pipe.swf"
     there.write_text("old")
