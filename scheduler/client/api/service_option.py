@@ -20,7 +20,7 @@ from scheduler.client.options import directory_as, is_given, place
 from scheduler.protocol import messages as m
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
-_ACCESS = "reshape.access"  # key of the context's further data
+_ACCESS, _CLIENTS = "reshape.access", "reshape.clients"  # keys of the context's further data
 #: Seconds that a service may take for a completion.
 _PATIENCE_S = 1.0
 
@@ -47,13 +47,17 @@ def _service(ctx: click.Context, param: click.Parameter, value: str) -> Client:
 
 
 def opened(path: Path) -> Client:
-    """Return a client that is closed at the end of the present command.
+    """Return the client of a service, which is closed at the end of the present command.
 
     Parameters
     ----------
     path : directory of a service, or an access file.
     """
-    return click.get_current_context().with_resource(Client(path))
+    context = click.get_current_context()
+    clients: dict[Path, Client] = context.meta.setdefault(_CLIENTS, {})
+    if path not in clients:  # many jobs of a site share its connection
+        clients[path] = context.with_resource(Client(path))
+    return clients[path]
 
 
 def service_option(command: _Command) -> _Command:

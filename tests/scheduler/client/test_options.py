@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import click
 import pytest
 from command_line import invoke
 
+from scheduler.client.api.service_option import opened
 from scheduler.client.options import LATER_MOMENT
 
 
@@ -59,3 +61,13 @@ def test_indices_of_an_array_are_not_empty() -> None:
     """As of a variable of the shell that is not set."""
     told = invoke("submit", "--array", "", "true", code=2).stderr
     assert "'--array': it is empty, as a variable that is not set" in told
+
+
+def test_a_command_has_one_client_for_each_service(tmp_path: Path) -> None:
+    """However many jobs of a site it names, so that their number opens no more connections."""
+    with click.Context(click.Command("wait")):
+        first = opened(tmp_path / "a")
+        assert opened(tmp_path / "a") is first
+        assert opened(tmp_path / "b") is not first
+    with click.Context(click.Command("wait")):
+        assert opened(tmp_path / "a") is not first
