@@ -18,7 +18,7 @@ class ReshapeError(Exception):
 
 
 class ConfigError(ReshapeError):
-    """A wrong value in a configuration file, an environment variable or an option.
+    """A wrong value in a configuration file or an option.
 
     Parameters
     ----------

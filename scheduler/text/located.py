@@ -46,7 +46,7 @@ _STEP = re.compile(r"\[(\d+|\.\.\.)\]|\.([^.\[`]+)")
 
 
 class Origin(NamedTuple):
-    """Source of a value: a file with a line (from 1), or an environment variable or option."""
+    """Source of a value: a file with a line (from 1), or an option."""
 
     source: str | None = None
     line: int | None = None
