@@ -477,14 +477,14 @@ class Job:
         """Sizes that a running job may contract to, the largest first (PRIO 2).
 
         The job ran on them before, they are not below its starting size and the minimum that its
-        program requests, and some of its groups
-        make up the difference. The result is cached: a decision reads it for every running job.
+        program requests, and some of the groups that may leave make up the difference. The result
+        is cached: a decision reads it for every running job.
         """
         given_up = self.history.failed_contractions.given_up
         state = self.resizes, self.restarts, self.size, given_up, self.bounds.minimum
         if self._smaller is None or self._smaller[0] != state:
             sizes = [to for to in self.history.contractions() if to >= self.least]
-            groups = self.own_groups
+            groups = self.leavable
             leave = (to for to in sizes if leaving_groups(groups, self.size - to) is not None)
             self._smaller = state, tuple(leave)
         return self._smaller[1]

@@ -188,7 +188,7 @@ class View(MachineNow):
         if not state.excluding:
             return True
         own, kept = own_job(job), state.kept_from(own_job(head))
-        groups = leaving_groups(own.own_groups, own.size - to)
+        groups = leaving_groups(own.leavable, own.size - to)
         return any(bool(own.groups[group] - kept) for group in groups or ())
 
     @property

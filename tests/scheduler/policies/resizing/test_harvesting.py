@@ -78,3 +78,13 @@ def test_configurations_to_which_a_job_may_contract() -> None:
     whole = grown(2, 2, [(2, 8.0)], 0.0)
     whole.groups = {1: ProcSet.span(0, 4)}
     assert whole.smaller == (), "one group cannot leave in part"
+
+
+def test_the_group_that_stays_is_no_part_of_a_contraction() -> None:
+    """A job that has left its first group keeps the oldest of the others."""
+    job = grown(1, 2, [(6, 8.0), (2, 5.0)], 0.0)
+    del job.groups[1]
+    job.size = 8
+    job.history.configured(8, 20.0)
+    assert job.contracts_within(2) is None
+    assert job.smaller == (), "only the group of 6 would leave it 2"
