@@ -213,11 +213,15 @@ class JournalReader:
 
         Raises
         ------
-        DamagedJournalError : it cannot be read.
+        DamagedJournalError : it cannot be read, or is missing.
         """
         with readable(self.path):
             row = next(self.rows("SELECT record FROM site"), None)
-            return None if row is None else decode_core(unseal(SITE, row[0]))
+            if row is not None:
+                return decode_core(unseal(SITE, row[0]))
+            if next(self.rows("SELECT 1 FROM records LIMIT 1"), None) is not None:
+                raise DamagedJournalError(self.path, "it has jobs and no state of the scheduler")
+            return None
 
     def nodes(self) -> dict[str, ProcSet]:
         """Return the processors of each node that the machine has had."""

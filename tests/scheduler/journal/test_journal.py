@@ -104,14 +104,18 @@ def test_an_undamaged_journal_is_recovered_whole(journal: Journal, path: Path) -
     assert unreadable == []
 
 
+@pytest.mark.parametrize(
+    ("statement", "why"),
+    [
+        ("UPDATE site SET record=CAST('x' AS BLOB)", "it has no checksum"),
+        ("DELETE FROM site", "it has jobs and no state of the scheduler"),
+    ],
+)
 def test_without_the_state_of_the_scheduler_nothing_is_recovered(
-    journal: Journal, path: Path
+    journal: Journal, path: Path, statement: str, why: str
 ) -> None:
-    damage(path, "UPDATE site SET record=CAST('x' AS BLOB)")
-    with (
-        pytest.raises(ReshapeError, match=r"is damaged \(.*it has no checksum"),
-        refusing_damage(path),
-    ):
+    damage(path, statement)
+    with pytest.raises(ReshapeError, match=rf"is damaged \(.*{why}"), refusing_damage(path):
         recovered(path)
 
 
