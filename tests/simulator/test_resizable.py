@@ -24,7 +24,7 @@ from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator import Experiment, Jobs
 from simulator.engine.jobs import SimJob
-from simulator.results import jobs_csv, series
+from simulator.results import jobs_csv
 from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
@@ -97,7 +97,7 @@ def test_results_tell_the_sizes_over_time(tmp_path: Path) -> None:
     work = float(((held.end - held.begin) * held.processors).sum())
     assert work == pytest.approx(facts["utilization"] * 400 * facts["makespan_s"], rel=1e-6)
     span = np.array([schedule.jobs.submitted.min(), schedule.ended.max()])
-    (mean,), (peak,) = series.in_use(schedule).between(span)
+    (mean,), (peak,) = schedule.in_use().between(span)
     assert mean * np.diff(span) == pytest.approx(work)
     assert peak <= 400
     largest = schedule.jobs.processors.max()
@@ -580,10 +580,10 @@ def test_allocations_add_up_to_the_utilization(more: dict[str, Any]) -> None:
     assert len(held["job"]) >= sum(len(sizes) for sizes in schedule.sizes.values())
     if "select" in more:
         assert held["processors"].tolist() == [len(ProcSet.parse(text)) for text in held["numbers"]]
-        in_use = series.in_use(schedule).values
+        in_use = schedule.in_use().values
         assert in_use.min() >= 0
         assert in_use.max() <= schedule.processors
-    if result.scenario is not None and result.pool is None:
+    if result.centres is None and result.pool is None:
         window = schedule.metrics(60.0, Window(0.0, 1e-9)).utilization
         within = np.minimum(held["end_s"], schedule.jobs.submitted.max()) - held["begin_s"]
         span_s = float(np.ptp(schedule.jobs.submitted))

@@ -203,9 +203,9 @@ def test_the_end_may_be_missing(journal: Path) -> None:
     [
         (
             b"3",
-            "has journal format 3, and this release reads format 4: use the release that wrote it",
+            "has journal format 3, and this release reads format 5: use the release that wrote it",
         ),
-        (b"5", "has journal format 5, and this release reads format 4"),
+        (b"6", "has journal format 6, and this release reads format 5"),
     ],
 )
 def test_another_format_is_told(journal: Path, change: bytes, words: str) -> None:

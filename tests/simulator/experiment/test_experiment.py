@@ -440,8 +440,7 @@ def test_a_resizing_policy_as_object() -> None:
     ran = simulate(jobs, processors=16, scenario=Never())
     assert ran.resizes.rows == 0
     assert ran.summary["policy"] == "Never"
-    assert ran.scenario is not None
-    assert ran.scenario.backfill == scenario("easy").backfill
+    assert ran.experiment.chosen.backfill == scenario("easy").backfill
 
 
 def test_a_class_without_typed_parameters_is_no_policy() -> None:

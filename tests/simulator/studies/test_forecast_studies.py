@@ -53,7 +53,7 @@ def test_measures_of_errors_and_of_coverage() -> None:
 def test_the_shipped_study_of_waits_has_its_runs() -> None:
     for full in (False, True):
         runs = read_study(shipped_studies()["waits"], full=full).runs
-        assert len(runs) == (12 if not full else 48)
+        assert len(runs) == (12 if not full else 40)
 
 
 def test_a_calibrated_p90_covers_more_and_runs_repeat_themselves() -> None:

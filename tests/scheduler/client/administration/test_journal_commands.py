@@ -40,7 +40,7 @@ def directory(tmp_path: Path) -> Path:
 
 def test_info_shows_rows_and_times(directory: Path) -> None:
     facts = json.loads(run("info", "--json", directory).output)
-    assert facts["format"] == "4"
+    assert facts["format"] == "5"
     assert facts["rows"]["records"] == 2
     assert facts["ended_jobs"] == 1
     assert facts["first_end_at"] == facts["last_end_at"] > 0
