@@ -574,7 +574,8 @@ def _check_ranks(job: JobContext, total: int | None) -> None:
     ours, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
     texts = ours or "nothing more", theirs or "nothing more"
     if ours == theirs:
-        texts = f"a loop of {known[0][1]} iterations", f"one of {known[rank][1]}"
+        counts = ["no number of" if known[r][1] is None else known[r][1] for r in (0, rank)]
+        texts = f"a loop with {counts[0]} iterations", f"one with {counts[1]}"
     raise ReshapeError(
         f"rank 0 has {texts[0]}, rank {rank} {texts[1]}: all ranks make the same registrations in"
         " the same order, and the same loops"

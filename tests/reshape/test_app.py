@@ -353,7 +353,7 @@ def test_ranks_that_differ_are_one_error_on_every_rank(case: str) -> None:
         "shape": "rank 0 has rows 'a' (shape=(3,), axis=(0,), dtype=<f8, order='C'), rank 2 rows "
         "'a' (shape=(4,),",
         "more": "rank 0 has nothing more, rank 2 rows 'b' (shape=(3,),",
-        "total": "rank 0 has a loop of 5 iterations, rank 2 one of 6: all ranks make the same",
+        "total": "rank 0 has a loop with 5 iterations, rank 2 one with 6: all ranks make the same",
     }
     with reshape.application() as app:
         other = app.comm.rank == 2
