@@ -52,6 +52,11 @@ class Timing:
         """Whether the lower median of the later iterations stays if it is measured once more."""
         return len(self.later) < KEPT or self.later[0] == median_s
 
+    def keeps_fastest(self, count: int) -> bool:
+        """Whether the fastest of the latest later iterations surely stays with one more of them."""
+        later = self.later
+        return len(later) <= count or later[-count - 1] >= later[-1]
+
     @property
     def typical_s(self) -> float:
         """Lower median, s; of first iterations (cold caches) only if there are no others."""
@@ -219,6 +224,9 @@ class History:
             return False
         if self._typical_s[size] != iteration_s or not timing.keeps_median(iteration_s):
             return False
+        before = self._timings.get(self.came_from.get(size, 0))
+        if before is not None and not before.keeps_fastest(len(timing.later)):
+            return False
         timing.add(iteration_s, first=False)
         self.next_point_at = at + iteration_s
         self.settled += 1
@@ -323,14 +331,15 @@ class History:
     def fastest_s(self, one: int, other: int) -> tuple[float, float] | None:
         """Fastest of the latest iterations on two sizes, s; None if one was not measured.
 
-        As many are compared of both, and first iterations only with first ones.
+        Of `one` no more are taken than were measured on `other`, among which more are likelier to
+        contain a fast one. First iterations are compared with first ones only.
         """
         first, second = self._timings.get(one), self._timings.get(other)
         if first is None or second is None:
             return None
         if first.later and second.later:
-            return min(first.later[-JUDGED:]), min(second.later[-JUDGED:])
-        return min(first.first[-JUDGED:]), min(second.first[-JUDGED:])
+            return min(first.later[-len(second.later) :]), min(second.later)
+        return min(first.first[-len(second.first) :]), min(second.first)
 
     def expand_potential(self, window: int) -> float | None:
         """Slope of the speedup curve at the present size: speedup gained per further processor.

@@ -162,6 +162,21 @@ def test_a_sweet_spot_is_kept_longer_than_short_iterations_and_then_twice_as_lon
         assert history.sweet_spot is None
 
 
+def test_a_disturbance_after_many_iterations_hides_no_faster_ones() -> None:
+    history = ran((3, [60.0] * 9), (4, [45.0] * 9 + [62.0] * 5))
+    assert history.fastest_s(3, 4) == (60.0, 45.0)
+
+
+def test_no_more_iterations_of_the_size_before_are_compared_than_of_the_present_one() -> None:
+    times = [70.0, 50.0, 58.0, 59.0, 60.0]
+    history = ran((3, times), (4, [52.0] * 4))
+    assert history.fastest_s(3, 4) == (58.0, 52.0)
+    assert not history.record_same(52.0, 0.0), "the fast iteration counts from now on"
+    history.record(52.0, 0.0)
+    assert history.fastest_s(3, 4) == (50.0, 52.0)
+    assert history.record_same(52.0, 0.0)
+
+
 noise = st.lists(st.floats(1.0, 1.05), min_size=5, max_size=12)
 
 
