@@ -37,8 +37,10 @@ _MAYBE_NON_FINITE = (
 
 #: The largest whole number of a message: journals, and C, hold none above it.
 MOST = 2**63 - 1
-#: Occurs in each frame with a larger one.
+#: Occurs in each frame with a larger one, and often as a part of real numbers.
 _HUGE = re.compile(rb"\xcf[\x80-\xff]", re.DOTALL)
+#: Occurs in the text of each message with a larger one, and otherwise only within texts.
+_HUGE_AS_TEXT = re.compile(r"\d{19}")
 
 
 #: What msgspec raises for the bytes of others; deep nesting is a RecursionError.
@@ -80,7 +82,7 @@ def decode_frames(
         raise ProtocolError(f"the message has {len(body)} bytes, at most {max_bytes} are accepted")
     try:
         message = decoder.decode(body)
-        is_odd = may_be_non_finite(body) or _may_be_huge(body)
+        is_odd = may_be_non_finite(body) or _may_have_huge(message, body)
         fault = _odd_number(msgspec.to_builtins(message)) if is_odd else ""
     except UNREADABLE as error:
         raise ProtocolError(f"malformed message: {error}") from None
@@ -109,9 +111,11 @@ def may_be_non_finite(packed: bytes) -> bool:
     return b"\xca" in packed and single.search(packed) is not None  # `in` is five times as fast
 
 
-def _may_be_huge(packed: bytes) -> bool:
-    """Whether a MessagePack object may hold a whole number above `MOST`, as above."""
-    return b"\xcf" in packed and _HUGE.search(packed) is not None
+def _may_have_huge(message: object, packed: bytes) -> bool:
+    """Whether a message may have a whole number above `MOST`, as above."""
+    if b"\xcf" not in packed or _HUGE.search(packed) is None:
+        return False
+    return _HUGE_AS_TEXT.search(repr(message)) is not None
 
 
 def _odd_number(value: Any, field: str = "") -> str:
