@@ -13,8 +13,7 @@ directory and measures
 - the latency of requests of another connection (the state of the service) meanwhile.
 
 The first jobs are made by a real decision core, whose events and orders are written by the journal
-itself; the further ones repeat them with other numbers and times. `year_proof.py` compares such a
-journal with that of a real service.
+itself; the further ones repeat them with other numbers and times.
 """
 
 from __future__ import annotations
@@ -68,8 +67,10 @@ from scheduler.service.components.admission import Admission
 
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
 USERS, NAMES = 20, 50
-#: Jobs that a core decides on; the others repeat them.
-MADE = 1000
+#: Jobs that a core decides on, and resize points of each; the others repeat them.
+MADE, MADE_POINTS = 1000, 5
+#: Every so many of these copies one has failed.
+FAILING = 37
 SIZE, MOST = 2, 4
 #: What each resize point reports, and each resize.
 DATA_BYTES, TIMES, PORT = 1 << 20, ResizeTimes(join_s=0.3, move_s=0.01), "port"
@@ -99,24 +100,10 @@ def submission_of(number: int) -> m.Submission:
     )
 
 
-def write(
-    path: Path,
-    jobs: int,
-    points: int,
-    made: int = MADE,
-    made_points: int = 5,
-    failing: int = 37,
-) -> None:
-    """Write a compacted journal of ended jobs.
-
-    Parameters
-    ----------
-    made : number of jobs that a core decides on; the others repeat them.
-    made_points : resize points of each of these; the sums of the others are for `points`.
-    failing : every `failing`-th copy has failed; 0: none.
-    """
+def write(path: Path, jobs: int, points: int) -> None:
+    """Write a compacted journal of ended jobs, whose sums are for so many resize points of each."""
     began = time.time() - jobs * EVERY_S - 60.0
-    made = min(jobs, made)
+    made = min(jobs, MADE)
     journal = Journal(path)
     core = Core(CONFIG.composed(), CONFIG.machine())
     journal.add_settings(settings_of(core))
@@ -129,13 +116,13 @@ def write(
     decide(NodeJoined(began, "local", 8))
     for number in range(1, made + 1):
         at = began + number * EVERY_S
-        _one_job(journal, core, decide, number, at, min(points, made_points))
+        _one_job(journal, core, decide, number, at, min(points, MADE_POINTS))
         if number % 100 == 0:
             journal.commit()
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
     journal.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        _repeat(db, jobs, made, max(points - made_points, 0), failing)
+        _repeat(db, jobs, made, max(points - MADE_POINTS, 0))
 
 
 def _one_job(
@@ -192,18 +179,17 @@ def _one_job(
     journal.note_core(core.record())
 
 
-def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: int) -> None:
+def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int) -> None:
     """Copy the rows of the first jobs for all others, with their numbers and times.
 
     Parameters
     ----------
     more : resize points of a copy beyond those of its original.
-    failing : as of `write` (a remainder by 0 is NULL).
     """
     columns = {
         "jobs": "job+:n, token, moved_submission(submission, token, job, job+:n)",
-        "records": "job+:n, CASE WHEN (job+:k)%:failing=0 THEN 'FAILED' ELSE state END, user, name,"
-        " submitted_at+:t, ended_at+:t, batch, moved_record(record, job, job+:n)",
+        "records": f"job+:n, CASE WHEN (job+:k)%{FAILING}=0 THEN 'FAILED' ELSE state END, user,"
+        " name, submitted_at+:t, ended_at+:t, batch, moved_record(record, job, job+:n)",
         "summaries": "job+:n, summary",
         "events": "NULL, batch, job+:n, kind, event",
         "orders": 'NULL, batch, job+:n, kind, at+:t, "order"',
@@ -216,14 +202,7 @@ def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int, failing: in
     db.execute("PRAGMA synchronous=OFF")
     for k in range(1, -(-jobs // made)):
         db.execute("BEGIN")
-        values = {
-            "n": k * made,
-            "t": k * made * EVERY_S,
-            "k": k,
-            "failing": failing,
-            "made": made,
-            "jobs": jobs,
-        }
+        values = {"n": k * made, "t": k * made * EVERY_S, "k": k, "made": made, "jobs": jobs}
         for table, chosen in columns.items():
             db.execute(
                 f"INSERT INTO {table} SELECT {chosen} FROM {table}"
