@@ -9,6 +9,7 @@ import re
 import socket
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,8 @@ def test_nodes_come_when_jobs_wait_and_go_when_they_are_idle(served: Any, slurm:
     calls = len(slurm.calls())
     time.sleep(6)  # the time is what matters: longer than between two look-ups
     assert len(slurm.calls()) == calls
+    times = [at for at, *_ in slurm.calls()]
+    assert all(after - before > 0.99 for before, after in pairwise(times)), "a second between calls"
     invoke("pool", "remove", "--dir", served.directory, "p")
     wait_until(lambda: served.ask(m.ListMachine(part="pools")).pools == [])
     with pytest.raises(ReshapeError, match="the machine has 1"):
