@@ -37,7 +37,6 @@ from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import own_address, use_keys
 from reshape.wire.identity import slurm_job
 from scheduler.node.directory import HostPlace, ServiceDirectory
-from scheduler.node.errands import STAND_IN_S
 from scheduler.node.launching.cores import cores
 from scheduler.node.launching.launcher import never_began
 from scheduler.node.launching.prctl import survive_hangup
@@ -58,8 +57,6 @@ TURN = 256
 RECONNECT_S = 10.0
 #: An agent without groups ends if its service has been silent for this long.
 IDLE_EXIT_S = 60.0
-#: Time limit for opening the output and entering the working directory of a group.
-START_S = 20.0
 #: Seconds to wait for the answer to an arrival, and between two log lines about a silent service.
 ANSWER_S, SILENCE_LOG_S = 5.0, 30.0
 #: Stands for the standard input instead of an access file.
@@ -74,9 +71,6 @@ class Agent:
     directory : the directory of the service, which holds its endpoint and its secret; on another
         host what the agent has instead.
     node : name of this node.
-    start_s : time limit in seconds for opening the files of a group.
-    stand_in_s : time limit in seconds of a stand-in.
-    silence_s : see `RECONNECT_S`.
     address : address under which other hosts reach this one.
     loses_host : whether SIGTERM announces that the host is taken away, as in a Slurm job. Otherwise
         the shared memory of jobs stays for the next agent of the node.
@@ -90,9 +84,6 @@ class Agent:
         self,
         directory: ServiceDirectory | HostPlace,
         node: str,
-        start_s: float = START_S,
-        stand_in_s: float = STAND_IN_S,
-        silence_s: float = RECONNECT_S,
         address: str = "",
         loses_host: bool = False,
     ) -> None:
@@ -107,14 +98,14 @@ class Agent:
             self._heartbeat_s = self._remote.settings.heartbeat_s
             self._remote.write_job_access()
         self._is_terminated = False
-        self._loses_host, self._silence_s = loses_host, silence_s
+        self._loses_host = loses_host
         self._secret = directory.read_secret()
         self._heard = time.monotonic()
         self._refusals = BoundedLog(log, burst=1, per_second=0.1)
         self._other_release = False
         self._reported = 0.0
         make_private(directory.memory)
-        self._groups = NodeGroups(directory, node, start_s, stand_in_s)
+        self._groups = NodeGroups(directory, node)
         self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
         self._connect()
@@ -138,7 +129,7 @@ class Agent:
         ZeroMQ does not connect again after a message that is larger than the limit.
         """
         now = time.monotonic()
-        if now - max(self._heard, self._connected) > max(self._silence_s, 3 * self._heartbeat_s):
+        if now - max(self._heard, self._connected) > max(RECONNECT_S, 3 * self._heartbeat_s):
             poller.unregister(self._socket)
             self._socket.close()
             self._connect()

@@ -44,7 +44,6 @@ class Errands:
     folders : the shared-memory folders of jobs on this host.
     mark : name of the agent, which its processes carry in their environment.
     files : removes what a stand-in has left in shared memory.
-    stand_in_s, hook_s : time limits in seconds.
 
     Attributes
     ----------
@@ -58,11 +57,8 @@ class Errands:
         folders: JobFolders,
         mark: str,
         files: MpiFiles,
-        stand_in_s: float = STAND_IN_S,
-        hook_s: float = HOOK_S,
     ) -> None:
         self._launcher, self._folders, self._mark, self._files = launcher, folders, mark, files
-        self._stand_in_s, self._hook_s = stand_in_s, hook_s
         # By kind and number: the processes, the time limit in seconds, and what is called when all
         # processes have ended.
         self._running: dict[str, tuple[ProcessTree, float, Callable[[ProcessTree], None]]] = {}
@@ -97,7 +93,7 @@ class Errands:
                 log.warning("%s ended with %s", key, how)
 
         tree = ProcessTree(marker, start)
-        self._running[key] = tree, self._hook_s, ended
+        self._running[key] = tree, HOOK_S, ended
         log.info("%s pid=%d", key, start.pid)
 
     def start_stand_in(self, order: m.CancelAccept) -> None:
@@ -114,7 +110,7 @@ class Errands:
                 self._files.remove_later(tree)
 
         tree = ProcessTree(marker, start)
-        self._running[key] = tree, self._stand_in_s, ended
+        self._running[key] = tree, STAND_IN_S, ended
         log.info("%s pid=%d", key, start.pid)
 
     def start_probe(self, order: m.ProbeNode) -> None:

@@ -29,7 +29,7 @@ from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 
-#: Ends that an agent keeps; the oldest are dropped first.
+#: Starts and jobs whose ends an agent keeps, at most; the oldest are dropped first.
 MOST_ENDED = 10_000
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
@@ -215,14 +215,9 @@ class EndedJobs:
 
     The end of a job is known by the order that started its first group, because a job that was
     queued again has one for each of its starts, and the last one by the token of the job.
-
-    Parameters
-    ----------
-    most : number of starts, and of jobs, that are kept.
     """
 
-    def __init__(self, most: int = MOST_ENDED) -> None:
-        self._most = most
+    def __init__(self) -> None:
         self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
         self._tokens: dict[int, str] = {}  # job -> its token
         self._ends: dict[bytes, m.GroupStatus] = {}  # by this digest
@@ -241,10 +236,10 @@ class EndedJobs:
         if token and ends:
             self._jobs.pop(token, None)
             self._jobs[token] = ends
-            _drop_oldest(self._jobs, self._most)
+            _drop_oldest(self._jobs)
         if start is not None and ends:
             self._ends[start] = _end_of_all(ends)
-            _drop_oldest(self._ends, self._most)
+            _drop_oldest(self._ends)
 
     def end_of(self, order: m.StartGroup) -> m.GroupStatus | None:
         """Return the first group of a job that this order has started, as the job ended."""
@@ -278,8 +273,8 @@ def _end_of_all(groups: Sequence[m.GroupStatus]) -> m.GroupStatus:
     return max(groups, key=lambda group: group.has_failed)
 
 
-def _drop_oldest(ends: dict[Any, Any], most: int) -> None:
-    while len(ends) > most:
+def _drop_oldest(ends: dict[Any, Any]) -> None:
+    while len(ends) > MOST_ENDED:
         del ends[next(iter(ends))]
 
 

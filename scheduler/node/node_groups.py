@@ -49,6 +49,8 @@ log = logging.getLogger(__name__)
 YOUNG_S = 3.0
 #: Interval in seconds of searching the descendants of young groups, and of others.
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
+#: Time limit for opening the output and entering the working directory of a group, seconds.
+START_S = 20.0
 #: Seconds that other processes of a group may run after its ranks have ended.
 STRAY_S = 2.0
 #: Seconds for which reports name the positions of a job after the service has asked for them.
@@ -62,8 +64,6 @@ class NodeGroups:
     ----------
     folders : the shared-memory folders of jobs on this host.
     node : name of the node.
-    start_s : time limit in seconds for opening the files of a group.
-    stand_in_s : time limit in seconds of a stand-in.
 
     Attributes
     ----------
@@ -72,9 +72,9 @@ class NodeGroups:
     errands : what it runs beside the groups.
     """
 
-    def __init__(self, folders: JobFolders, node: str, start_s: float, stand_in_s: float) -> None:
+    def __init__(self, folders: JobFolders, node: str) -> None:
         self.changed, self.stopping = True, False
-        self._folders, self._start_s = folders, start_s
+        self._folders = folders
         self._mark = f"{folders.name}/{node}"
         self._groups: dict[tuple[int, int], GroupProcesses] = {}  # those that have not ended
         self._ends: dict[tuple[int, int], m.GroupStatus] = {}  # which the service may not know yet
@@ -86,7 +86,7 @@ class NodeGroups:
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
         self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
-        self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files, stand_in_s)
+        self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files)
         self._located: dict[int, float] = {}  # job -> monotonic time until which to locate it
 
     # ------------------------------------------------------------------ reports
@@ -374,7 +374,7 @@ class NodeGroups:
                 tree.look()
                 if tree.has_lost_rank():
                     tree.kill_strays()
-            if age > self._start_s and group.kill_at is None and group.is_pending:
+            if age > START_S and group.kill_at is None and group.is_pending:
                 self._give_up_start(group)
                 return
             if is_due:
@@ -397,7 +397,7 @@ class NodeGroups:
         group.tree.send_signal(signal.SIGKILL)
         group.tree.start.close()
         why = (
-            f"cannot open its output or enter its directory within {self._start_s:g} s: check that"
+            f"cannot open its output or enter its directory within {START_S:g} s: check that"
             " their file systems respond"
         )
         self._never_ran(group.status(never_began(why, "job")))

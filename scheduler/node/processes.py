@@ -301,14 +301,9 @@ class MemoryUse:
     The resident memory of all processes of a job is added up in each sample, as Slurm does by
     default; memory that processes share counts for each of them. Between two samples, and in groups
     that end before the first one, the kernel still tells the largest memory of any single process.
-
-    Parameters
-    ----------
-    sample_s : time between two samples, seconds.
     """
 
-    def __init__(self, sample_s: float = SAMPLE_S) -> None:
-        self._sample_s = sample_s
+    def __init__(self) -> None:
         self._sampled = float("-inf")
         self._largest: dict[int, int] = {}  # job -> bytes
         self._reported: dict[int, int] = {}  # job -> bytes
@@ -321,7 +316,7 @@ class MemoryUse:
         trees : job and processes of each group.
         """
         now = time.monotonic()
-        if now - self._sampled < self._sample_s:
+        if now - self._sampled < SAMPLE_S:
             return
         self._sampled = now
         used: dict[int, int] = {}

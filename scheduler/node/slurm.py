@@ -125,12 +125,11 @@ class Slurm:
 
     Parameters
     ----------
-    timeout_s : seconds after which a command counts as unanswered.
     interval_s : least time from the end of a command to the next one, seconds; a call waits for it.
     """
 
-    def __init__(self, timeout_s: float = TIMEOUT_S, interval_s: float = 0.0) -> None:
-        self._timeout_s, self._interval_s = timeout_s, interval_s
+    def __init__(self, interval_s: float = 0.0) -> None:
+        self._interval_s = interval_s
         self._next_at = 0.0  # monotonic seconds
 
     def submit(self, request: BatchRequest) -> str:
@@ -157,8 +156,8 @@ class Slurm:
         ------
         ReshapeError : it would be refused, or the batch system does not answer.
         """
-        readable = {"SLURM_TIME_FORMAT": "standard"}  # for a person
-        output, said = self._run([*_sbatch(request), "--test-only"], request.script, readable)
+        command = [*_sbatch(request), "--test-only"]
+        output, said = self._run(command, request.script, SLURM_TIME_FORMAT="standard")
         return (said.strip() or output.strip()).removeprefix("sbatch: ")
 
     def statuses(self, ids: Iterable[str]) -> dict[str, BatchStatus]:
@@ -238,28 +237,22 @@ class Slurm:
             if status.state is BatchState.ENDED
         }
 
-    def _run(
-        self, command: Sequence[str], stdin: str = "", variables: Mapping[str, str] | None = None
-    ) -> tuple[str, str]:
-        """Run a command; `variables` replace those of `clean_variables`."""
+    def _run(self, command: Sequence[str], stdin: str = "", **variables: str) -> tuple[str, str]:
+        """Run a command, not before its time; see `run_command`."""
         time.sleep(max(0.0, self._next_at - time.monotonic()))
-        own = clean_variables() | dict(variables or {})
         try:
-            return run_command(command, stdin=stdin, timeout_s=self._timeout_s, variables=own)
+            return run_command(command, stdin, **variables)
         finally:
             self._next_at = time.monotonic() + self._interval_s
 
 
-def run_command(
-    command: Sequence[str], *, stdin: str = "", timeout_s: float, variables: dict[str, str]
-) -> tuple[str, str]:
-    """Run a command to its end.
+def run_command(command: Sequence[str], stdin: str = "", **variables: str) -> tuple[str, str]:
+    """Run a command to its end; after `TIMEOUT_S` it is killed.
 
     Parameters
     ----------
     stdin : text for its standard input.
-    timeout_s : after this many seconds it is killed.
-    variables : its whole environment.
+    variables : of its environment besides `clean_variables`.
 
     Returns
     -------
@@ -277,15 +270,15 @@ def run_command(
             capture_output=True,
             encoding="utf-8",
             errors="replace",
-            timeout=timeout_s,
-            env=variables,
+            timeout=TIMEOUT_S,
+            env=clean_variables() | variables,
             check=False,
             start_new_session=True,  # an interrupt of the caller does not reach it
         )
     except OSError as error:
         raise ReshapeError(f"{quoted}: cannot be started: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise ReshapeError(f"{quoted}: no answer within {timeout_s:g} s") from None
+        raise ReshapeError(f"{quoted}: no answer within {TIMEOUT_S:g} s") from None
     if done.returncode != 0:
         said = _shortened(" ".join(done.stderr.split()) or "no message")
         raise ReshapeError(f"{quoted}: exit code {done.returncode}: {said}")
@@ -497,7 +490,7 @@ def _end_of(job: str, environment: Mapping[str, str]) -> float | None:
 
 def _scontrol(*words: str) -> str:
     command = ["scontrol", *words]
-    output, said = run_command(command, timeout_s=TIMEOUT_S, variables=clean_variables())
+    output, said = run_command(command)
     if not output.strip():
         raise ReshapeError(f"{' '.join(command)}: no output; {said.strip()}")
     return output

@@ -18,25 +18,19 @@ A = TypeVar("A", bound=MessageBase)
 class ServiceConnection(Connection[Message]):
     """A connection to the service that receives all messages; see `Connection`."""
 
-    def __init__(
-        self, endpoint: str, access: AccessFile | None = None, max_bytes: int = MAX_ANSWER_BYTES
-    ) -> None:
-        super().__init__(endpoint, access, decode, max_bytes)
+    def __init__(self, endpoint: str, access: AccessFile | None = None) -> None:
+        super().__init__(endpoint, access, decode, MAX_ANSWER_BYTES)
 
 
-def connect(service: str | Path, max_bytes: int = MAX_ANSWER_BYTES) -> ServiceConnection:
+def connect(service: str | Path) -> ServiceConnection:
     """Connect to the service that a directory or an access file names.
-
-    Parameters
-    ----------
-    max_bytes : size of the largest answer to accept.
 
     Raises
     ------
     ServiceUnavailable : no service runs in the directory.
     ReshapeError : the file in the directory, or the access file, cannot be used.
     """
-    return ServiceConnection(*located(service), max_bytes)
+    return ServiceConnection(*located(service))
 
 
 def expect(kind: type[A], answer: MessageBase | None) -> A:

@@ -23,15 +23,16 @@ from scheduler.protocol.messages import decode
 
 _SCRIPT = """
 import sys
-from scheduler.node import agent
+from scheduler.node import agent, errands, node_groups
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import log_to_file
 place = ServiceDirectory(sys.argv[1])
 log_to_file(place.log("agent-n1"))
 with place.agent_lock("n1") as locked:
     assert locked
-    start_s, silence_s = map(float, sys.argv[2:])
-    agent.Agent(place, "n1", start_s=start_s, stand_in_s=5.0, silence_s=silence_s).run()
+    node_groups.START_S, agent.RECONNECT_S = map(float, sys.argv[2:])
+    errands.STAND_IN_S = 5.0
+    agent.Agent(place, "n1").run()
 """
 
 

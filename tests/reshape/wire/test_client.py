@@ -14,9 +14,17 @@ from answering import service
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.codec import encode
-from reshape.wire.connection import SERVER_FILE, endpoint_of
+from reshape.wire.connection import SERVER_FILE, Connection, endpoint_of
 from scheduler.protocol.client import ServiceConnection
-from scheduler.protocol.messages import Done, Failure, ListJobs, Message, Submitted, Wait
+from scheduler.protocol.messages import (
+    Done,
+    Failure,
+    ListJobs,
+    Message,
+    Submitted,
+    Wait,
+    decode,
+)
 
 
 @pytest.fixture
@@ -96,7 +104,7 @@ def test_oversized_answers_are_not_accepted(endpoint: str) -> None:
     def answer(message: Message) -> list[list[bytes]]:
         return [encode(Failure(id=message.id, message="x" * sizes.pop(0)))]
 
-    with service(endpoint, answer), ServiceConnection(endpoint, max_bytes=10_000) as client:
+    with service(endpoint, answer), Connection(endpoint, None, decode, 10_000) as client:
         with pytest.raises(ProtocolError, match="at most 10000 are accepted"):
             client.request(ListJobs(), 5.0)
         with pytest.raises(ServiceUnavailable):

@@ -19,10 +19,14 @@ from scheduler.protocol import messages as m
 
 
 def test_a_hook_is_ended_with_all_that_it_has_started(
-    launcher: ProcessLauncher, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    launcher: ProcessLauncher,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr("scheduler.node.errands.HOOK_S", 0.0)
     files = MpiFiles(tmp_path / "mpi-files")
-    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", files, hook_s=0.0)
+    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", files)
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
     bounds = m.JobBounds(str(tmp_path))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler.node.group import EndedJobs
 from scheduler.protocol import messages as m
 
@@ -22,8 +24,14 @@ def group_of(job: int, number: int = 1, exit_code: int = 0, why: str = "") -> m.
     return m.GroupStatus(job, number, alive=False, exit_code=exit_code, why=why)
 
 
+@pytest.fixture
+def two_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.node.group.MOST_ENDED", 2)
+
+
+@pytest.mark.usefixtures("two_are_kept")
 def test_the_latest_ends_are_kept() -> None:
-    jobs = EndedJobs(most=2)
+    jobs = EndedJobs()
     for job in (1, 2, 3):
         jobs.started(order(job))
         jobs.ended(job, [group_of(job, exit_code=job, why="why")])
@@ -66,8 +74,9 @@ def asked(jobs: EndedJobs, number: int, token: str, *present: m.GroupStatus) -> 
     return (0, 0) if end is None else (end.group, end.exit_code)
 
 
+@pytest.mark.usefixtures("two_are_kept")
 def test_the_ends_of_groups_are_known_by_the_token() -> None:
-    jobs = EndedJobs(most=2)
+    jobs = EndedJobs()
     for number in (1, 2, 3):
         jobs.started(order(1, number, role="join", token="one"))
     jobs.ended(1, [group_of(1, 2), group_of(1, 3, exit_code=9)])

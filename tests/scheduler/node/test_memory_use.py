@@ -35,8 +35,15 @@ def process() -> Iterator[subprocess.Popen[bytes]]:
         process.kill()
 
 
-def test_the_largest_sum_is_kept(process: subprocess.Popen[bytes]) -> None:
-    tree, use = ProcessTree({}, started(process)), MemoryUse(sample_s=0.0)
+@pytest.fixture
+def use(monkeypatch: pytest.MonkeyPatch) -> MemoryUse:
+    """It takes every sample."""
+    monkeypatch.setattr("scheduler.node.processes.SAMPLE_S", 0.0)
+    return MemoryUse()
+
+
+def test_the_largest_sum_is_kept(process: subprocess.Popen[bytes], use: MemoryUse) -> None:
+    tree = ProcessTree({}, started(process))
     assert process.stdin is not None
     assert process.stdout is not None
     assert process.stdout.readline() == b"up\n"
@@ -67,17 +74,17 @@ def test_a_process_that_has_ended_uses_no_memory(process: subprocess.Popen[bytes
     assert tree.resident_bytes() == 0
 
 
-def test_the_largest_process_counts_if_no_sample_saw_it() -> None:
-    use = MemoryUse()
+def test_the_largest_process_counts_if_no_sample_saw_it(use: MemoryUse) -> None:
     use.ended(5, 1 << 20)
     assert use.report() == {}, "less than this process has, of which new processes are copies"
     use.ended(5, 1 << 40)
     assert use.report() == {5: 1 << 20}
 
 
-def test_processes_that_were_not_found_yet_use_nothing(process: subprocess.Popen[bytes]) -> None:
+def test_processes_that_were_not_found_yet_use_nothing(
+    process: subprocess.Popen[bytes], use: MemoryUse
+) -> None:
     process.kill()
     process.wait()
-    use = MemoryUse(sample_s=0.0)
     use.sample([(1, ProcessTree({}, started(process)))])
     assert use.report() == {}

@@ -109,14 +109,16 @@ def test_an_unknown_id_is_never_running(cluster: SlurmCluster) -> None:
 
 
 def test_without_a_controller_nothing_is_said_about_jobs(
-    cluster: SlurmCluster, tmp_path: Path
+    cluster: SlurmCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slurm = Slurm()
     number = slurm.submit(request(tmp_path, "sleep 100"))
     cluster.stop_controller()
     try:
-        with pytest.raises(ReshapeError, match=r"squeue .*: no answer within 1 s"):
-            Slurm(timeout_s=1.0).statuses([number])
+        with monkeypatch.context() as quick:
+            quick.setattr("scheduler.node.slurm.TIMEOUT_S", 1.0)
+            with pytest.raises(ReshapeError, match=r"squeue .*: no answer within 1 s"):
+                slurm.statuses([number])
     finally:
         cluster.start_controller()
     until(slurm, number, BatchState.RUNNING)
