@@ -20,9 +20,8 @@ from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
+from scheduler.node.children import EndedJobs, Errands, GroupProcesses, ranks_at
 from scheduler.node.directory import JobFolders
-from scheduler.node.errands import Errands
-from scheduler.node.group import EndedJobs, GroupProcesses, ranks_at
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
 from scheduler.node.launching.launcher import (

@@ -23,7 +23,7 @@ from scheduler.protocol.messages import decode
 
 _SCRIPT = """
 import sys
-from scheduler.node import agent, errands, node_groups
+from scheduler.node import agent, children, node_groups
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import log_to_file
 place = ServiceDirectory(sys.argv[1])
@@ -31,7 +31,7 @@ log_to_file(place.log("agent-n1"))
 with place.agent_lock("n1") as locked:
     assert locked
     node_groups.START_S, agent.RECONNECT_S = map(float, sys.argv[2:])
-    errands.STAND_IN_S = 5.0
+    children.STAND_IN_S = 5.0
     agent.Agent(place, "n1").run()
 """
 

@@ -19,7 +19,7 @@ from waiting import LIMIT_S, wait_until
 
 from reshape.files.job_folder import RESTART_FILE, Position
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
-from scheduler.node.group import MOST_INTERVALS, MOST_PLACES, ranks_at
+from scheduler.node.children import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.node.processes import mapped_by
 from scheduler.protocol import messages as m
 

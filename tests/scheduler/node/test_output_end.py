@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from scheduler.node.group import OutputEnd
+from scheduler.node.children import OutputEnd
 
 
 def read(path: Path, note: str = "", own: Path | str = "") -> str:
