@@ -87,7 +87,7 @@ def quote(
 
     Parameters
     ----------
-    spec : its request, which the core can run (see `nearest_feasible`).
+    spec : its request, which the core can run.
     trajectory : of the same state, which holds at its time; the first forecast then begins later.
     """
     number, until = state.last + 1, state.now + outlook.horizon_s
@@ -124,38 +124,6 @@ def _slowdown(now: float, start: float | None, end: float | None) -> float | Non
     if start is None or end is None or end <= start:
         return None
     return (end - now) / (end - start)
-
-
-def nearest_feasible(state: RecordedState, spec: JobSpec) -> JobSpec | None:
-    """Find the nearest request that the machine can run if every node is up and idle.
-
-    The amounts of further resources are cut to what there is, then the number of processors to the
-    largest that has a place and that the topology of the request allows.
-
-    Returns
-    -------
-    the request itself if it is feasible, None if there is no feasible one.
-    """
-    partition = state.core().named(spec.partition)
-    pools = partition.machine.pools
-    installed = dict(zip(pools.names, pools.installed, strict=True))
-    resources = {
-        name: min(amount, installed[name])
-        for name, amount in spec.resources.items()
-        if installed.get(name)
-    }
-    processors = partition.machine.installed
-    for size in range(min(spec.processors, processors), 0, -1):
-        fits = partition.machine.can_place(partition.scenario.selection, size)
-        smaller = _smaller(spec, size) if fits else None
-        if smaller is not None:
-            most = spec.max_processors
-            return msgspec.structs.replace(
-                smaller,
-                max_processors=None if most is None else max(size, min(most, processors)),
-                resources=resources,
-            )
-    return None
 
 
 def _smaller(spec: JobSpec, size: int) -> JobSpec | None:

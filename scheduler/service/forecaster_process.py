@@ -20,17 +20,10 @@ from reshape.wire.codec import encode
 from scheduler.forecasts.answers import Quote, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration, Hindcasts
 from scheduler.forecasts.forecast import Trajectory, last_job_changes_nothing
-from scheduler.forecasts.quotes import (
-    Outlook,
-    expected_starts,
-    nearest_feasible,
-    quote,
-    waiting,
-)
+from scheduler.forecasts.quotes import Outlook, expected_starts, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.journal.clock import moved_time, noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader
-from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
 from scheduler.service.reader_process import ForecastQuestion, answer_questions
 
@@ -77,8 +70,7 @@ class Forecaster:
             return self._starts(query, state)
         if isinstance(query.of, int):
             return self._waiting(query.of, self._outlook(query, state, SHOWN_S), state)
-        if question.refusal or question.spec is None:
-            raise ReshapeError(question.refusal + _nearest_hint(state, question.spec))
+        assert question.spec is not None, "the service has accepted the submission"
         trajectory = self._kept_trajectory(state, TRAJECTORY_S)
         outlook = self._outlook(query, state, LIMIT_S)
         return quote(state, question.spec, outlook, trajectory=trajectory)
@@ -144,22 +136,6 @@ def _horizon(query: m.RequestForecast) -> float:
 
 def _limit(query: m.RequestForecast, most_s: float) -> float:
     return most_s if query.limit_s is None else max(0.0, min(most_s, query.limit_s))
-
-
-def _nearest_hint(state: RecordedState, spec: JobSpec | None) -> str:
-    """Words on the nearest feasible request, empty if the machine can run the request itself."""
-    nearest = None if spec is None else nearest_feasible(state, spec)
-    if nearest is None or nearest == spec:
-        return ""
-    words = [f"-n {nearest.processors}"]
-    if nearest.malleable:
-        words.append(f"--min {nearest.min_processors}")
-    if nearest.max_processors is not None:
-        words.append(f"--max {nearest.max_processors}")
-    if nearest.resources:
-        amounts = ",".join(f"{name}={amount}" for name, amount in nearest.resources.items())
-        words.append(f"--resources {amounts}")
-    return f" (the nearest feasible request is {' '.join(words)})"
 
 
 #: What the forecaster answers with.

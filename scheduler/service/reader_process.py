@@ -97,32 +97,12 @@ class ForecastQuestion(msgspec.Struct):
     Attributes
     ----------
     now : time of the service, Unix seconds.
-    spec : request of the job that is not submitted, if `query` is about one; None if its submission
-        holds none.
-    refusal : why the service refuses the submission; "" if it accepts it.
+    spec : request of the job that is not submitted, if `query` is about one.
     """
 
     query: m.RequestForecast
     now: float
     spec: JobSpec | None = None
-    refusal: str = ""
-
-
-def spec_of(submission: m.Submission) -> JobSpec | None:
-    """Return the request of a submission that is refused; None if it holds none."""
-    try:
-        return JobSpec(
-            submission.processors,
-            submission.walltime_s,
-            submission.max_processors,
-            submission.topology,
-            resources={name: amount for name, amount in submission.resources.items() if amount},
-            reservation=submission.reservation,
-            partition=submission.partition,
-            min_processors=submission.min_processors,
-        )
-    except ValueError:
-        return None
 
 
 #: First frames of the messages from a reader.

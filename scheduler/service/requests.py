@@ -38,7 +38,6 @@ from scheduler.service.reader_process import (
     ForecastQuestion,
     ListQuestion,
     Question,
-    spec_of,
 )
 from scheduler.service.reader_process import answer as answer_question
 from scheduler.text.formats import counted
@@ -288,11 +287,7 @@ class RequestHandler:
                 check_user(sender, number, apps.job(number).spec.user)
                 apps.check_queued(number)
             case m.Submission() as submission:
-                submission = apps.received(submission, sender.user)
-                try:
-                    question.spec = apps.request_of(submission)
-                except ReshapeError as error:
-                    question.spec, question.refusal = spec_of(submission), str(error)
+                question.spec = apps.request_of(apps.received(submission, sender.user))
         self._ask_forecaster(peer, message.id, question)
 
     def _on_list(self, peer: bytes, message: m.ListJobs, _by: Sender) -> m.Message | None:

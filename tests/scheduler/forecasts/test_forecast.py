@@ -18,7 +18,7 @@ from scheduler.core.core import Core
 from scheduler.forecasts.answers import Spread
 from scheduler.forecasts.forecast import forecast
 from scheduler.forecasts.futures import Futures, drawn_arrivals
-from scheduler.forecasts.quotes import Outlook, nearest_feasible, quote, waiting
+from scheduler.forecasts.quotes import Outlook, quote, waiting
 from scheduler.forecasts.recorded_state import RecordedState
 from scheduler.model.arrays import TaskArray
 from scheduler.model.events import (
@@ -436,20 +436,6 @@ def test_a_waiting_job_is_explained_with_what_would_change_its_start() -> None:
     starts = {(other.processors, other.walltime_s): other.start for other in found.changes}
     assert starts[2, 100.0] == 0.0
     assert starts[1, 200.0] == 200.0
-
-
-def test_the_nearest_feasible_request_fits_machine_and_topology() -> None:
-    state = RecordedState.of_core(new_site(SCENARIOS["easy"]))
-    wanted = JobSpec(20, 60.0, topology=Topology.parse("power-of-2"))
-    nearest = nearest_feasible(state, wanted)
-    assert nearest is not None
-    assert nearest.processors == 8
-    assert nearest_feasible(state, nearest) == nearest
-    for least, found in ((3, 8), (10, 8)):
-        malleable = JobSpec(20, 60.0, topology=Topology("power-of-2"), min_processors=least)
-        nearest = nearest_feasible(state, malleable)
-        assert nearest is not None
-        assert (nearest.min_processors, nearest.processors) == (min(least, found), found)
 
 
 def test_smaller_requests_of_a_malleable_job_have_its_minimum_at_most() -> None:
