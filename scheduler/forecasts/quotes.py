@@ -249,6 +249,8 @@ def _start_with(
     other = copied(job)
     other.change_limits(spec)
     other.processors = spec.processors
+    own = state.scenario.partitions.get(job.partition, state.scenario)
+    other.minimum = own.backfill.minimum_of(spec)
     other.estimate_s = min(job.estimate_s, spec.walltime_s)
     other.first_estimate_s = min(job.first_estimate_s, spec.walltime_s)
     jobs: Sequence[Job] = [other if each.id == job.id else each for each in state.jobs]

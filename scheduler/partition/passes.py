@@ -8,7 +8,6 @@ one that ends in the same second.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from math import ceil
 
 from reshape.errors import ReshapeError
 from scheduler.model.events import (
@@ -22,7 +21,6 @@ from scheduler.model.events import (
     JobEvent,
     JobRequeued,
     JobSignalled,
-    JobSpec,
     JobStarted,
     JobSubmitted,
     JobUpdated,
@@ -79,6 +77,7 @@ class Passes(Starter):
     ----------
     current : the pass for the present kinds of resources and exclusions; see `select`.
     follow_events : whether passes follow from events alone, not from the time.
+    minimum_of : see `Backfill`.
     depth_limit : depth of passes to which the driver has limited the partition; None: no limit.
     """
 
@@ -92,7 +91,7 @@ class Passes(Starter):
         predicts: bool,
     ) -> None:
         self._state, self._scenario, self._alarms = state, scenario, alarms
-        self._report_error = report_error
+        self._report_error, self.minimum_of = report_error, scenario.backfill.minimum_of
         self._kills_at_reservation = scenario.backfill.kill_at_reservation
         self._predicts = predicts
         self.select()
@@ -114,13 +113,6 @@ class Passes(Starter):
         """Schedule by other exclusions, and ask for a wake-up at their next change."""
         self._alarms.wake_for_exclusions()
         self.select()
-
-    def minimum_of(self, spec: JobSpec) -> int:
-        """Smallest size of a resizable job that states none; 0: the one on which it starts."""
-        share = self._scenario.backfill.adaptive_start
-        if share >= 1 or spec.topology is None:
-            return 0
-        return ceil(share * spec.processors)
 
     def limit_depth(self, limit: int | None) -> None:
         """Let passes examine at most this many jobs, or fewer if the scenario demands it."""

@@ -107,7 +107,7 @@ class Queueing:
     def _count_special(self, job: Job) -> None:
         """Schedule by the resources that a job requests, and by the processors that it may get."""
         state, spec = self._state, job.spec
-        if job.resizable and not job.minimum:
+        if not job.minimum:
             job.minimum = self._passes.minimum_of(spec)
         if spec.resources:
             is_new = state.machine.pools.register(spec.resources)

@@ -9,10 +9,12 @@ its policy does; later reservations may have to be made again.)
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from typing import ClassVar, Literal
 
 import msgspec
 
+from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Facts, Reason
@@ -97,6 +99,14 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
         if not 0 < self.adaptive_start <= 1:
             raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
+
+    def minimum_of(self, spec: JobSpec) -> int:
+        """Smallest size of a job; 0: it is rigid, or starts on the requested size alone."""
+        if spec.min_processors is not None:
+            return spec.min_processors
+        if self.adaptive_start >= 1 or spec.topology is None or not spec.resizable:
+            return 0
+        return ceil(self.adaptive_start * spec.processors)
 
     @property
     def reserves_for_head(self) -> bool:

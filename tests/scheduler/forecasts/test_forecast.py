@@ -445,3 +445,14 @@ def test_smaller_requests_of_a_malleable_job_have_its_minimum_at_most() -> None:
     found = waiting(RecordedState.of_core(site), 2)
     starts = {other.processors: other.start for other in found.changes if other.walltime_s == 100}
     assert starts == {4: 100.0, 2: 100.0, 1: 0.0}
+
+
+def test_a_smaller_request_may_start_on_the_same_share_of_it() -> None:
+    site = new_site(scenario("easy", {"backfill.adaptive_start": 0.5}))
+    site.handle([JobSubmitted(0.0, 1, JobSpec(6, 100.0))])
+    spec = JobSpec(8, 100.0, 16, Topology())
+    site.handle([JobSubmitted(0.0, 2, spec)])
+    assert site.jobs[2].minimum == 4
+    found = waiting(RecordedState.of_core(site), 2)
+    starts = {other.processors: other.start for other in found.changes if other.walltime_s == 100}
+    assert starts == {4: 0.0, 2: 0.0, 1: 0.0}, "4 processors start on 2"
