@@ -158,8 +158,8 @@ class Waits:
 #: The identities of readers begin with this.
 IDENTITY = b"reader "
 #: Seconds after which a question that has no answer is refused, and the reader that has it is
-#: replaced; clients wait for 10 s.
-PATIENCE_S = 8.0
+#: replaced. On a loaded machine it takes tens of seconds to start; clients wait longer.
+PATIENCE_S = 60.0
 #: Readers that may end while they have the same question.
 MOST_TRIES = 2
 
@@ -259,10 +259,11 @@ class ReaderLink:
             if now - asked.asked_at > self._patience_s:
                 if asked.sent_to == self.identity:
                     self._process.end()  # it may never answer
+                verb = "answer" if self._ready else "start"
                 self._fail(
                     number,
-                    f"the {self._name} of the service did not answer within"
-                    f" {self._patience_s:g} s: ask again later",
+                    f"the {self._name} of the service did not {verb} within {self._patience_s:g} s:"
+                    f" the machine may be overloaded; see {self._name}.log, and ask again later",
                 )
 
     def _fail(self, number: int, text: str) -> None:

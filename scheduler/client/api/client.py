@@ -33,9 +33,9 @@ T = TypeVar("T")
 
 #: Directory of the service if neither an argument nor a variable names one.
 DIRECTORY = "~/.reshape"
-#: Time limits of an answer, seconds: in general, of a listing or many cancellations, of a forecast
-#: (the service gives up earlier).
-ANSWER_S, LISTING_S, FORECAST_S = 10.0, 30.0, 130.0
+#: Time limits of an answer, seconds: in general, of a listing, a story or many cancellations,
+#: of a forecast (the service gives up earlier).
+ANSWER_S, LISTING_S, FORECAST_S = 10.0, 70.0, 130.0
 #: Ended jobs that a listing has unless it says otherwise, and that one has at most.
 MOST_ENDED, PAGE = 500, 1000
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
@@ -123,7 +123,7 @@ class JobHandle:
         while not has_ended:
             try:
                 has_ended = self.info().ended_at is not None
-                told = self._client.ask(m.Explain(job=self._one), m.Explanation)
+                told = explanation(self._client, self._one)
             except ServiceUnavailable:
                 self._client._check_is_there()
                 has_ended = False
@@ -139,7 +139,7 @@ class JobHandle:
 
     def explain(self) -> list[m.Story]:
         """Return what has happened to the job and why, and what it waits for."""
-        return self._client.ask(m.Explain(job=self._one), m.Explanation).lines
+        return explanation(self._client, self._one).lines
 
     def output(self, *, error: bool = False) -> str:
         """Read the output of the job, or its standard error, from a file that this host reaches."""
@@ -370,6 +370,11 @@ def list_jobs(
     """
     message = m.ListJobs(job=job, ended=ended, steps=steps)
     return client.ask(message, m.JobListing, LISTING_S)
+
+
+def explanation(client: Client, job: int) -> m.Explanation:
+    """Request what has happened to a job and why."""
+    return client.ask(m.Explain(job=job), m.Explanation, LISTING_S)
 
 
 def history(client: Client, chosen: Mapping[str, Any]) -> m.JobListing:

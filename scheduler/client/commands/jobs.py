@@ -24,6 +24,7 @@ from scheduler.client import tables
 from scheduler.client.api.client import (
     Client,
     change_jobs,
+    explanation,
     list_jobs,
     number_of,
     read_output,
@@ -100,7 +101,7 @@ def explain(service: Client, sites: Path | None, as_json: bool, job: JobRange) -
     shorter walltime, with which it would start earlier.
     """
     service = service_at(service, sites, job)
-    answer = service.ask(m.Explain(job=number_of(service, job.first)), m.Explanation)
+    answer = explanation(service, number_of(service, job.first))
     listing = list_jobs(service, answer.job)
     [info] = listing.jobs
     if not as_json:  # at once: a forecast takes a while, or fails
