@@ -25,7 +25,6 @@ from reshape.errors import ReshapeError
 from scheduler.journal.clock import ClockAnchor, noted_ahead_s
 from scheduler.journal.journal_format import (
     IDENTITY,
-    MEASURED,
     RECORD,
     SEQUENCE,
     SITE,
@@ -351,10 +350,6 @@ class Journal(JournalReader):
         """Replace a submission, for example by one without its environment."""
         self.write(_REPLACE_SUBMISSION, _sealed_submission(job, token, submission), job)
 
-    def note_measured(self, batch: int) -> None:
-        """Note that the records of running jobs hold all measurements up to a batch."""
-        self.write(_META, MEASURED, str(batch))
-
     def note_core(self, record: CoreRecord) -> None:
         """Note the scheduler state apart from the jobs, unless it is what was noted last."""
         blob = encode_core(record)
@@ -366,14 +361,6 @@ class Journal(JournalReader):
         """Note the anchor of the clock."""
         self._ahead_s = anchor.ahead_s
         self.write(_META, "clock", json.encode(anchor).decode())
-
-    def agent_of(self, node: str) -> str | None:
-        """Return the name of a node's latest agent; None if it had none."""
-        return self.meta(f"agent {node}")
-
-    def note_agent(self, node: str, agent: str) -> None:
-        """Note the name of a node's agent."""
-        self.write(_META, f"agent {node}", agent)
 
     def pools(self) -> list[tuple[str, bytes]]:
         """Return name and record of each elastic pool, in the order in which they were added."""

@@ -16,9 +16,11 @@ import heapq
 import logging
 import time
 from collections.abc import Callable
+from itertools import islice
 from typing import Final
 
 from scheduler.journal.explanations import because, sentence
+from scheduler.journal.journal_format import MEASURED
 from scheduler.journal.recovery import take_cancellations
 from scheduler.model.events import (
     ClockSet,
@@ -113,7 +115,7 @@ class PassDepth:
 
 #: Every job is compared with its processes at least once in this many ticks.
 RECHECK_TICKS = 20
-#: The measurements of a job are noted at least once in twice as many ticks.
+#: The measurements of a job are noted at least once in about as many ticks.
 NOTE_TICKS = 20
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
@@ -166,10 +168,8 @@ class Driver:
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
-        self._measured: set[int] = set()  # jobs with measurements that no record holds
-        self._to_note: list[int] = []  # such jobs that are still to be noted in this round
-        self._note_share = 0  # number of them that one tick notes
-        self._measured_until = 0  # the batch with which the round began
+        # Jobs with measurements that no record holds, and the first batch with some, ascending.
+        self._measured: dict[int, int] = {}
         self._sweet_spots: dict[int, int | None] = {}  # of running jobs, as they were noted
         self._recheck: list[int] = []  # jobs still to be compared in this round
         self._recheck_share = 1  # number of them that one tick compares
@@ -301,9 +301,9 @@ class Driver:
             history = job.recorded_history  # None until a job is measured, for most jobs always
             sweet_spot = None if history is None else history.sweet_spot
             if routine and sweet_spot == self._sweet_spots.get(job.id):
-                self._measured.add(job.id)
+                self._measured.setdefault(job.id, self._journal.batch)
             else:
-                self._measured.discard(job.id)
+                self._measured.pop(job.id, None)
                 self._sweet_spots[job.id] = sweet_spot
                 self._journal.note_job(job)
                 if job.state in FINAL:
@@ -315,23 +315,15 @@ class Driver:
             self._journal.note_core(self._core.record())
 
     def _note_measurements(self) -> None:
-        """Note a share of the jobs that resize points have changed.
-
-        After a round, the records hold all measurements up to the batch with which it began.
-        """
-        if not self._to_note:
-            self._to_note = sorted(self._measured, reverse=True)
-            self._measured.clear()
-            self._note_share = 1 + len(self._to_note) // NOTE_TICKS
-            self._measured_until = self._journal.batch
-        if not self._to_note:
+        """Note a share of the jobs that resize points have changed, and up to where all are."""
+        if not self._measured:
             return
-        for number in self._to_note[-self._note_share :]:
+        for number in list(islice(self._measured, 1 + len(self._measured) // NOTE_TICKS)):
+            del self._measured[number]
             if number in self._core.jobs:
                 self._journal.note_job(self._core.jobs[number])
-        del self._to_note[-self._note_share :]
-        if not self._to_note:
-            self._journal.note_measured(self._measured_until)
+        missing_from = next(iter(self._measured.values()), self._journal.batch + 1)
+        self._journal.note_meta(MEASURED, str(missing_from - 1))
 
     def tick(self, *, start_agents: bool, heard_all: bool) -> None:
         """Do what is due at the present time.

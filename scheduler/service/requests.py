@@ -216,29 +216,10 @@ class RequestHandler:
         return self._monitor.settings_for(message, access)
 
     def _on_agent(self, peer: bytes, hello: m.AgentHello, sender: Sender) -> m.Message:
-        unwanted = [
-            status
-            for status in hello.groups
-            if status.alive and not self._is_wanted(status.job, status.group)
-        ]
-        now = self._components.clock()
-        events = self._monitor.on_agent_hello(
-            peer,
-            hello,
-            unwanted,
-            now,
-            awaited=self._components.ends.awaited_for(hello),
-            has_groups=lambda: self._components.startup.has_groups_of(hello.node),
-            is_remote=sender.is_remote,
-        )
+        events = self._components.ends.on_agent_hello(peer, hello, is_remote=sender.is_remote)
         for event in events:  # one by one: a node is lost before it joins again
             self._driver.decide([event])
         return m.Done()
-
-    def _is_wanted(self, number: int, group: int) -> bool:
-        """Whether the core has a group; a job that is being ended still holds its processors."""
-        job = self._core.jobs.get(number)
-        return job is not None and job.state not in FINAL and group in job.groups
 
     def _on_program(self, _peer: bytes, hello: m.Hello, job: Job) -> m.Message:
         if hello.group in job.groups:

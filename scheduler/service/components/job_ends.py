@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from scheduler.core.core import Core
 from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
-from scheduler.model.job import ACTIVE, RESIZING, Job, JobState
+from scheduler.model.job import ACTIVE, FINAL, RESIZING, Job, JobState
 from scheduler.node.launching.starter import CANNOT_START
 from scheduler.protocol import messages as m
 from scheduler.service.components.job_startup import JobStartup
@@ -131,7 +131,39 @@ class JobEnds:
         nodes = {node for group in groups for node in self._startup.nodes_of(job, group)}
         return not all(self._core.machine.nodes[node].up for node in nodes)
 
-    def awaited_for(self, hello: m.AgentHello) -> list[str]:
+    def on_agent_hello(
+        self, peer: bytes, hello: m.AgentHello, *, is_remote: bool
+    ) -> Sequence[Event]:
+        """Note the report of an agent and return the events of its node.
+
+        If the agent has replaced another one with which groups have ended, the node stays down
+        until it is known which of their jobs can restart. Nothing is lost with an agent without
+        groups, which ends if it has no service for a while.
+
+        Raises
+        ------
+        ReshapeError : the agent is refused.
+        """
+        replaced = self._monitor.replaces(peer, hello, is_remote=is_remote)
+        loses_groups = replaced and self._startup.has_groups_of(hello.node)
+        if loses_groups and (awaited := self._awaited_for(hello)):
+            return self._monitor.hold_back(hello, awaited, self._clock())
+        living = (status for status in hello.groups if status.alive)
+        return self._monitor.on_report(
+            peer,
+            hello,
+            [status for status in living if not self._is_wanted(status)],
+            self._clock(),
+            replaced=replaced,
+            loses_groups=loses_groups,
+        )
+
+    def _is_wanted(self, status: m.GroupStatus) -> bool:
+        """Whether the core has a group; a job that is being ended still holds its processors."""
+        job = self._core.jobs.get(status.job)
+        return job is not None and job.state not in FINAL and status.group in job.groups
+
+    def _awaited_for(self, hello: m.AgentHello) -> list[str]:
         """Nodes whose agents may still report the restart points of jobs with data on a node.
 
         Their agents have not reported since the service started, and they are not lost yet.

@@ -87,28 +87,11 @@ class SystemMonitor:
 
     # ------------------------------------------------------------------ agents
 
-    def on_agent_hello(
-        self,
-        identity: bytes,
-        hello: m.AgentHello,
-        unwanted: Sequence[m.GroupStatus],
-        now: float,
-        *,
-        awaited: Sequence[str] = (),
-        has_groups: Callable[[], bool],
-        is_remote: bool = False,
-    ) -> list[Event]:
-        """Note the report of an agent and return the events of its node.
+    def replaces(self, identity: bytes, hello: m.AgentHello, *, is_remote: bool) -> bool:
+        """Whether the agent of a report has replaced another one of its node.
 
         Parameters
         ----------
-        unwanted : living groups of the report that the core does not have. A node that
-            joins does so only after they have ended, because its processors are not free before.
-        awaited : nodes whose agents have not reported yet and may have the restart points of jobs
-            that were on the node. If the agent has replaced another one, the node stays down until
-            they have reported or are lost, because it is not known which of its jobs can restart.
-        has_groups : whether the agent of this node starts processes of a group. Nothing is lost
-            with an agent without groups; it ends if it has no service for a while.
         is_remote : whether the key of the connection proves that the sender is an agent.
 
         Raises
@@ -116,39 +99,62 @@ class SystemMonitor:
         ReshapeError : the agent is refused.
         """
         self._check(identity, hello, is_remote=is_remote)
-        events: list[Event] = []
-        known, name = self.reports.agents.get(hello.node), hello.incarnation
-        before = self._journal.agent_of(hello.node) if known is None else known.hello.incarnation
-        replaced = before not in (None, name)
+        known = self.reports.agents.get(hello.node)
+        before = self._noted_agent(hello.node) if known is None else known.hello.incarnation
+        replaced = before not in (None, hello.incarnation)
         if replaced and known is not None:
             self._check_host(known, hello.host)
-        served_before = before == name if known is None else known.served_before
-        loses_groups = replaced and has_groups()
-        if loses_groups and awaited:
-            return self._hold_back(hello, awaited, now)
+        return replaced
+
+    def on_report(
+        self,
+        identity: bytes,
+        hello: m.AgentHello,
+        unwanted: Sequence[m.GroupStatus],
+        now: float,
+        *,
+        replaced: bool,
+        loses_groups: bool,
+    ) -> list[Event]:
+        """Note the report of an agent and return the events of its node.
+
+        Parameters
+        ----------
+        unwanted : living groups of the report that the core does not have. A node that
+            joins does so only after they have ended, because its processors are not free before.
+        replaced, loses_groups : whether the agent has replaced another one, and whether groups have
+            ended with that one.
+        """
+        events: list[Event] = []
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
             if loses_groups:
                 events.append(self._replaced(hello, now))
             self.reports.agents.pop(hello.node, None)
-            known, served_before = None, False
+        known = self.reports.agents.get(hello.node)
         if known is None:
+            served_before = self._noted_agent(hello.node) == hello.incarnation
             for status in unwanted:
                 why = "its node was lost"
                 kill = m.KillGroup(job=status.job, group=status.group, grace_s=0, why=why)
                 self._send(identity, kill)
-            self._journal.note_agent(hello.node, name)
+            self._journal.note_meta(f"agent {hello.node}", hello.incarnation)
             if unwanted:
                 return events
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
-        heard_at = self._listened_s
-        self.reports.note(AgentState(hello, identity, heard_at, served_before))
+        else:
+            served_before = known.served_before
+        self.reports.note(AgentState(hello, identity, self._listened_s, served_before))
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
             # The next agent reports the restart points, if it comes in time.
             events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
+
+    def _noted_agent(self, node: str) -> str | None:
+        """Name of the latest agent of a node in the journal; None if it had none."""
+        return self._journal.meta(f"agent {node}")
 
     def _check_host(self, known: AgentState, host: str) -> None:
         """Refuse an agent while that of another host serves its node."""
@@ -169,8 +175,8 @@ class SystemMonitor:
         restart.update(job for job in hello.folders if self.reports.has_restart_point(job))
         return NodeLost(now, hello.node, tuple(sorted(restart)))
 
-    def _hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
-        """Return the loss of a node whose jobs are judged when other agents have reported."""
+    def hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
+        """Return the loss of a node whose jobs are judged when some other agents have reported."""
         name, before = hello.incarnation, self._held_back.get(hello.node)
         self._held_back[hello.node] = name, self._listened_s
         if before is not None and before[0] == name:

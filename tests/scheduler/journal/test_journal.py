@@ -145,11 +145,11 @@ def test_facts_without_a_value_are_dropped(journal: Journal, path: Path) -> None
 
 def test_the_latest_agent_of_a_node_is_known_to_the_next_service(path: Path) -> None:
     first = Journal(path)
-    assert first.agent_of("local") is None
-    first.note_agent("local", "a7")
+    assert first.meta("agent local") is None
+    first.note_meta("agent local", "a7")
     first.close()
     second = Journal(path)
-    assert second.agent_of("local") == "a7"
+    assert second.meta("agent local") == "a7"
     second.close()
 
 
