@@ -25,7 +25,8 @@ from scheduler.text.tables import Table, render
 T = TypeVar("T")
 
 
-def _walltime(text: str) -> float:
+def parse_walltime(text: str) -> float:
+    """Read a positive time such as 2h or 2:00:00, in seconds; raises ValueError otherwise."""
     seconds = parse_duration(text)
     if seconds == 0:
         raise ValueError(f"must be above 0, got {text!r}")
@@ -34,7 +35,7 @@ def _walltime(text: str) -> float:
 
 def _time_limit(text: str) -> float:
     is_longest = text.strip().upper() in ("UNLIMITED", "INFINITE")
-    return LONGEST_WALLTIME_S if is_longest else _walltime(text)
+    return LONGEST_WALLTIME_S if is_longest else parse_walltime(text)
 
 
 def _priority(text: str) -> float | str:
@@ -70,7 +71,7 @@ def _moment(text: str) -> float:
 
 
 #: A positive time such as 2h or 2:00:00, in seconds.
-WALLTIME = ParsedText("TIME", _walltime, int, float)
+WALLTIME = ParsedText("TIME", parse_walltime, int, float)
 #: A run time limit: a positive time, or UNLIMITED for `LONGEST_WALLTIME_S`.
 TIME_LIMIT = ParsedText("TIME", _time_limit, int, float)
 #: A finite number or a name.

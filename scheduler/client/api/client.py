@@ -21,9 +21,10 @@ from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
 from reshape.wire.connection import endpoint_of, is_access_file
 from reshape.wire.messages import MessageBase
-from scheduler.client.requests import keywords
-from scheduler.client.requests.job_options import Changes, JobOptions
-from scheduler.client.requests.submission import check_places
+from scheduler.client.options import parse_walltime
+from scheduler.client.requests.job_options import Changes, JobOptions, keyword_fields
+from scheduler.client.requests.script_file import options_of, read_script, script_submission
+from scheduler.client.requests.submission import check_places, prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts
 from scheduler.model.arrays import LAST, JobName, TaskArray
 from scheduler.protocol import messages as m
@@ -68,25 +69,29 @@ class JobHandle:
 
     Attributes
     ----------
+    named : its number, and the tasks, in a message.
     id : its number.
     tasks : indices of several tasks of the array, such as "3-7"; "": it is one job.
     """
 
     def __init__(self, client: Client, named: m.JobTasks) -> None:
-        self._client, self.id, self.tasks = client, named.job, named.tasks
+        self._client, self.named = client, named
+        self.id, self.tasks = named.job, named.tasks
 
     def __repr__(self) -> str:
         """Name the job."""
         return f"{type(self).__name__}({self.id})"
 
     @property
-    def _one(self) -> int:
+    def number(self) -> int:
         """Number of the job; raises ReshapeError if several tasks are named."""
-        return one_job(self.id, self.tasks)
+        if self.tasks:
+            raise ReshapeError(f"{self.named} are several tasks: name one of them, or the array")
+        return self.id
 
     def info(self) -> m.JobInfo:
         """Describe the job."""
-        return list_jobs(self._client, self._one).jobs[0]
+        return list_jobs(self._client, self.number).jobs[0]
 
     def wait(self, timeout: float | str | None = None) -> m.JobInfo:
         """Wait for the end of the job, across restarts of the service, and describe it.
@@ -99,11 +104,14 @@ class JobHandle:
         ------
         TimeoutError : the job has not ended in this time.
         """
-        limit_s = keywords.seconds(timeout)
+        try:
+            limit_s = parse_walltime(timeout) if isinstance(timeout, str) else timeout
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
         until = None if limit_s is None else time.monotonic() + limit_s
         while True:
             try:
-                ended = self._client._await_end(self._one, _left_s(until))
+                ended = self._client._await_end(self.number, _left_s(until))
                 if ended is not None:
                     return ended
                 if until is None or time.monotonic() < until:
@@ -123,7 +131,7 @@ class JobHandle:
         while not has_ended:
             try:
                 has_ended = self.info().ended_at is not None
-                told = explanation(self._client, self._one)
+                told = explanation(self._client, self.number)
             except ServiceUnavailable:
                 self._client._check_is_there()
                 has_ended = False
@@ -139,7 +147,7 @@ class JobHandle:
 
     def explain(self) -> list[m.Story]:
         """Return what has happened to the job and why, and what it waits for."""
-        return explanation(self._client, self._one).lines
+        return explanation(self._client, self.number).lines
 
     def output(self, *, error: bool = False) -> str:
         """Read the output of the job, or its standard error, from a file that this host reaches."""
@@ -167,11 +175,10 @@ class JobHandle:
 
     def update(self, **changes: Unpack[Changes]) -> None:
         """Change the request of the job; see `Changes`."""
-        self._change(m.UpdateJob(**keywords.changes(changes)))
+        self._change(m.UpdateJob(**keyword_fields(changes, Changes)))
 
     def _change(self, change: m.JobChange) -> None:
-        message = m.ChangeJobs(jobs=[m.JobTasks(self.id, self.tasks)], change=change)
-        self._client.ask(message, m.Done)
+        self._client.ask(m.ChangeJobs(jobs=[self.named], change=change), m.Done)
 
 
 class Client:
@@ -241,7 +248,7 @@ class Client:
         processors : number of processors to start with.
         options : those of ``reshape submit``; see `JobOptions`.
         """
-        return self._submit(keywords.submission(argv, processors, options))
+        return self._submit(submission_of(argv, processors, options))
 
     def batch(
         self,
@@ -259,7 +266,10 @@ class Client:
         processors : number of processors; None: as the lines of the script say.
         options : those of ``reshape batch``; see `JobOptions`. They precede those of the script.
         """
-        return self._submit(keywords.batch_submission(script, arguments, processors, options))
+        job_script = read_script(Path(script))
+        own = keyword_fields({**options, "processors": processors}, JobOptions)
+        words = [str(argument) for argument in arguments]
+        return self._submit(script_submission(job_script, words, options_of(job_script) | own))
 
     def _submit(self, submission: m.Submission) -> JobHandle:
         check_places(submission, self.service)
@@ -270,15 +280,44 @@ class Client:
         self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
     ) -> Quote:
         """Forecast when a job would start and end; parameters as of `submit`."""
-        message = m.RequestForecast(of=keywords.submission(argv, processors, options))
+        message = m.RequestForecast(of=submission_of(argv, processors, options))
         return forecast(self, message, Quote)
 
-    def job(self, job: int | str) -> JobHandle:
+    def job(self, job: int | str | JobName) -> JobHandle:
         """Return a job by its number, a task "17_4", a step "17.0", or the job submitted "last".
 
         "17_[3-7]" stands for several tasks of an array; see `JobHandle`.
+
+        Raises
+        ------
+        ReshapeError : it names no job, no job was submitted yet, the array has no such task, or the
+            job no such step.
         """
-        return JobHandle(self, tasks_of(self, keywords.job_name(job)))
+        try:
+            name = job if isinstance(job, JobName) else JobName.parse(str(job))
+        except ValueError as error:
+            raise ReshapeError(str(error)) from None
+        number = name.job
+        if number == LAST:
+            number = self.info().last
+            if number == 0:
+                raise ReshapeError("there is no last job: no job was submitted yet")
+        if not name.is_one:
+            return JobHandle(self, m.JobTasks(number, str(name.tasks)))
+        if name.tasks is not None:
+            array = array_of(self, number)
+            index = name.tasks.smallest
+            position = array.position(index)
+            if position is None:
+                raise ReshapeError(f"array {number} has no task {index}: it has {array}")
+            number += 1 + position
+        if name.step is not None:
+            steps = dict(list_jobs(self, number).jobs[0].steps)
+            if name.step not in steps:
+                had = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
+                raise ReshapeError(f"job {number} has no step {name.step}: {had}")
+            number = steps[name.step]
+        return JobHandle(self, m.JobTasks(number))
 
     def cancel(self, jobs: Iterable[JobHandle]) -> dict[JobHandle, str]:
         """Cancel jobs at one moment, so that none starts in place of another.
@@ -287,7 +326,7 @@ class Client:
         -------
         jobs that cannot be cancelled -> why not
         """
-        handles = {m.JobTasks(job.id, job.tasks): job for job in jobs}
+        handles = {job.named: job for job in jobs}
         refused = change_jobs(self, list(handles), m.CancelJob())
         return {handles[named]: why for named, why in refused.items()}
 
@@ -357,6 +396,19 @@ def _left_s(until: float | None) -> float:
     return ASK_AGAIN_S if until is None else max(0.0, min(ASK_AGAIN_S, until - time.monotonic()))
 
 
+def submission_of(argv: Sequence[str], processors: int, options: Mapping[str, Any]) -> m.Submission:
+    """Build the submission of a program; `options` are `JobOptions`.
+
+    Raises
+    ------
+    ReshapeError : an option is unknown, or its value is invalid.
+    """
+    if isinstance(argv, str) or not argv:
+        raise ReshapeError(f"argv: expected a list of program and arguments, got {argv!r}")
+    fields = keyword_fields({**options, "processors": processors}, JobOptions)
+    return prepare([str(word) for word in argv], **fields)
+
+
 def list_jobs(
     client: Client, job: int | None = None, *, ended: bool = False, steps: bool = False
 ) -> m.JobListing:
@@ -395,47 +447,6 @@ def ended_jobs(client: Client, chosen: HistoryOptions) -> list[m.JobInfo]:
         chosen["before"] = page.before
 
 
-def number_of(client: Client, name: JobName) -> int:
-    """Find the number of a job, a task or a step.
-
-    Raises
-    ------
-    ReshapeError : that of `tasks_of`, or the name stands for several tasks.
-    """
-    named = tasks_of(client, name)
-    return one_job(named.job, named.tasks)
-
-
-def tasks_of(client: Client, name: JobName) -> m.JobTasks:
-    """Find the number of a job, task or step, or that of an array of which tasks are named.
-
-    Raises
-    ------
-    ReshapeError : no job was submitted yet, the array has no such task, or the job no such step.
-    """
-    number = name.job
-    if number == LAST:
-        number = client.info().last
-        if number == 0:
-            raise ReshapeError("there is no last job: no job was submitted yet")
-    if not name.is_one:
-        return m.JobTasks(number, str(name.tasks))
-    if name.tasks is not None:
-        array = array_of(client, number)
-        index = name.tasks.smallest
-        position = array.position(index)
-        if position is None:
-            raise ReshapeError(f"array {number} has no task {index}: it has {array}")
-        number += 1 + position
-    if name.step is None:
-        return m.JobTasks(number)
-    steps = dict(list_jobs(client, number).jobs[0].steps)
-    if name.step not in steps:
-        known = f"its steps are {min(steps)} to {max(steps)}" if steps else "it has had none"
-        raise ReshapeError(f"job {number} has no step {name.step}: {known}")
-    return m.JobTasks(steps[name.step])
-
-
 def array_of(client: Client, number: int) -> TaskArray:
     """Find the tasks of an array.
 
@@ -447,18 +458,6 @@ def array_of(client: Client, number: int) -> TaskArray:
     if not array:
         raise ReshapeError(f"job {number} is no array")
     return TaskArray.parse(array)
-
-
-def one_job(number: int, tasks: str) -> int:
-    """Return the number of a job; several tasks are none.
-
-    Raises
-    ------
-    ReshapeError : there are tasks.
-    """
-    if tasks:
-        raise ReshapeError(f"{number}_[{tasks}] are several tasks: name one of them, or the array")
-    return number
 
 
 def change_jobs(

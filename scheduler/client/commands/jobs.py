@@ -26,9 +26,7 @@ from scheduler.client.api.client import (
     change_jobs,
     explanation,
     list_jobs,
-    number_of,
     read_output,
-    tasks_of,
 )
 from scheduler.client.api.service_option import complete_jobs, service_option
 from scheduler.client.background import stop as stop_service
@@ -70,7 +68,7 @@ def info(service: Client, as_json: bool, job: JobName | None) -> None:
     START. MIB is the data that moved, SPARE the memory that the processes kept beside it.
     """
     if job is not None:
-        listing = list_jobs(service, number_of(service, job))
+        listing = list_jobs(service, service.job(job).number)
         if as_json:
             echo_json(listing.jobs[0])
             return
@@ -101,7 +99,7 @@ def explain(service: Client, sites: Path | None, as_json: bool, job: JobRange) -
     shorter walltime, with which it would start earlier.
     """
     service = service_at(service, sites, job)
-    answer = explanation(service, number_of(service, job.first))
+    answer = explanation(service, service.job(job.first).number)
     listing = list_jobs(service, answer.job)
     [info] = listing.jobs
     if not as_json:  # at once: a forecast takes a while, or fails
@@ -136,7 +134,7 @@ def output(service: Client, follow: bool, is_error: bool, job: JobName) -> None:
 
     The standard error is a part of it, unless the job was submitted with --error.
     """
-    number = number_of(service, job)
+    number = service.job(job).number
     stream, printed = sys.stdout.buffer, 0
     while True:
         info = list_jobs(service, number).jobs[0]  # before the file is read for the last time
@@ -250,7 +248,7 @@ def _change_ranges(
     service: Client, site: str, jobs: Sequence[JobRange], change: m.JobChange
 ) -> bool:
     """Change jobs of one service; return whether that was done for all."""
-    named = [tasks_of(service, job.first) for job in jobs if job.last is None]
+    named = [service.job(job.first).named for job in jobs if job.last is None]
     spans = [(job.first.job, job.last) for job in jobs if job.last is not None]
     return _change_at(service, site, named, matching(service, spans) if spans else [], change)
 
@@ -359,7 +357,7 @@ def update(service: Client, job: JobName, **changes: Any) -> None:
     Of a running job --max, --name, --priority and --walltime can be changed; only an administrator
     can raise the walltime. A change that is not possible changes nothing.
     """
-    number = number_of(service, job)
+    number = service.job(job).number
     service.ask(m.ChangeJobs.one(number, m.UpdateJob(**changes)), m.Done)
     click.echo(f"updated job {number}")
 

@@ -20,8 +20,6 @@ from scheduler.client.api.client import (
     array_of,
     forecast,
     list_jobs,
-    number_of,
-    tasks_of,
 )
 from scheduler.client.api.client import history as history_page
 from scheduler.client.api.service_option import (
@@ -106,15 +104,15 @@ def _spans(service: Client, named: JobRange) -> list[tuple[int, int]]:
     """First and last numbers of the jobs that a range stands for, or a name."""
     if named.last is not None:
         return [(named.first.job, named.last)]
-    job = tasks_of(service, named.first)
+    job = service.job(named.first)
     if not job.tasks:
-        return [(job.job, job.job)]
-    array = array_of(service, job.job)
+        return [(job.id, job.id)]
+    array = array_of(service, job.id)
     try:
         positions = positions_of(array, TaskArray.parse(job.tasks))
     except ValueError as error:
-        raise ReshapeError(f"array {job.job}: {error}") from None
-    begin = job.job + 1
+        raise ReshapeError(f"array {job.id}: {error}") from None
+    begin = job.id + 1
     return [(begin + first, begin + last) for first, last in positions.intervals]
 
 
@@ -292,13 +290,13 @@ def history(
             other = "--json" if as_json else "JOB"
             raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
     if job is not None:
-        listing = list_jobs(service, number_of(service, job))
+        listing = list_jobs(service, service.job(job).number)
         if as_json:
             echo_json(listing.jobs[0].resizes)
         else:
             click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
         return
-    chosen["before"] = None if before is None else number_of(service, before)
+    chosen["before"] = None if before is None else service.job(before).number
     page = history_page(service, chosen)
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})

@@ -16,7 +16,7 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client, number_of
+from scheduler.client.api.client import Client
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
 from scheduler.client.forecasting import quote_of, quote_text
 from scheduler.client.options import (
@@ -254,7 +254,7 @@ def wait(
     """
     until = None if timeout is None else time.monotonic() + timeout
     services = [actions.service_at(service, sites, job) for job in jobs]
-    numbers = [number_of(site, job.first) for site, job in zip(services, jobs, strict=True)]
+    numbers = [site.job(job.first).number for site, job in zip(services, jobs, strict=True)]
     pairs = zip(services, numbers, strict=True)
     ended = [wait_until(site, number, until) for site, number in pairs]
     end_with(ended, as_json, [job.site for job in jobs])

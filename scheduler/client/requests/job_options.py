@@ -16,6 +16,7 @@ import click
 
 from reshape import topology
 from reshape.cli.options import ANY_TEXT, WholeRange, completed, refuse_empty
+from reshape.errors import ReshapeError, nearest
 from reshape.speedup import FORMS as MODELS
 from scheduler.client.options import LATER_MOMENT, PRIORITY, TIME_LIMIT, TOPOLOGY, resource_amounts
 from scheduler.client.requests.submission import OUTPUT
@@ -384,6 +385,53 @@ def change_options(command: _Command) -> _Command:
 @job_options
 def option_reader(**_fields: Any) -> None:
     """Read the options of a job where there is no command: of lines of scripts, and keywords."""
+
+
+#: Parameters of `option_reader` by keyword.
+_PARAMETERS = {
+    {"walltime_s": "walltime"}.get(str(option.name), str(option.name)): option
+    for option in option_reader.params
+}
+
+
+def keyword_fields(keywords: Mapping[str, Any], known: type) -> dict[str, Any]:
+    """Fields of a message from keyword arguments, of which None stands for one that is left out.
+
+    A text is read as on the command line, a value of another type is taken as it is.
+
+    Parameters
+    ----------
+    known : `JobOptions` or `Changes`, which have the keywords besides `processors`.
+
+    Raises
+    ------
+    ReshapeError : a keyword is unknown, or its value is invalid.
+    """
+    names = {*known.__annotations__, "processors"}
+    for name in keywords:
+        if name not in names:
+            raise ReshapeError(f"there is no option {name!r}{nearest(name, names)}")
+    return {
+        "walltime_s" if name == "walltime" else name: _keyword_value(name, value, known)
+        for name, value in keywords.items()
+        if value is not None
+    }
+
+
+def _keyword_value(name: str, value: Any, known: type) -> Any:
+    """Check one value as the command line does."""
+    parameter = _PARAMETERS.get(name)
+    removes = known is Changes and name == "dependency" and value == ""
+    if parameter is None or removes:  # such as `environment`
+        return value
+    if isinstance(value, Mapping):
+        value = ",".join(f"{key}={amount}" for key, amount in value.items())
+    elif isinstance(value, int | float) and name == "walltime":
+        value = f"{value}s"
+    try:
+        return parameter.type.convert(value, parameter, None)
+    except click.ClickException as error:
+        raise ReshapeError(f"{name}: {error.message}") from None
 
 
 def submission_options(command: _Command) -> _Command:

@@ -10,10 +10,14 @@ import pytest
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
+from scheduler.client.api.client import Client, submission_of
 from scheduler.client.commands.jobs import update
-from scheduler.client.requests import keywords
-from scheduler.client.requests.job_options import Changes, JobOptions, job_options
-from scheduler.model.arrays import LAST, JobName, TaskArray
+from scheduler.client.requests.job_options import (
+    Changes,
+    JobOptions,
+    job_options,
+    keyword_fields,
+)
 from scheduler.protocol.messages import UpdateJob
 
 
@@ -39,12 +43,12 @@ def test_the_keywords_are_the_options() -> None:
 def test_texts_and_values_mean_the_same() -> None:
     texts = {"walltime": "10:00", "topology": "list:2,4", "resources": "gib=2", "cwd": "/tmp"}
     values = {"walltime": 600, "topology": Topology.parse("list:2,4"), "cwd": Path("/tmp")}
-    made = keywords.submission(["true"], 2, texts)
-    assert made == keywords.submission(["true"], 2, {**values, "resources": {"gib": 2}})
+    made = submission_of(["true"], 2, texts)
+    assert made == submission_of(["true"], 2, {**values, "resources": {"gib": 2}})
     assert (made.walltime_s, made.cwd, made.processors) == (600.0, "/tmp", 2)
-    made = keywords.submission(["true"], 4, {"min_processors": 2, "max_processors": "8"})
+    made = submission_of(["true"], 4, {"min_processors": 2, "max_processors": "8"})
     assert (made.smallest, made.processors, made.largest) == (2, 4, 8)
-    assert keywords.changes({"min_processors": 2}) == {"min_processors": 2}
+    assert keyword_fields({"min_processors": 2}, Changes) == {"min_processors": 2}
 
 
 @pytest.mark.parametrize(
@@ -62,32 +66,31 @@ def test_texts_and_values_mean_the_same() -> None:
 )
 def test_what_is_refused(argv: Any, processors: int, options: Any, told: str) -> None:
     with pytest.raises(ReshapeError, match=told):
-        keywords.submission(argv, processors, options)
+        submission_of(argv, processors, options)
 
 
-def test_names_of_jobs() -> None:
-    assert keywords.job_name(17) == keywords.job_name("17") == JobName(17)
-    assert keywords.job_name("last") == JobName(LAST)
-    assert keywords.job_name("17_[3-7]").tasks == TaskArray.parse("3-7")
-    with pytest.raises(ReshapeError, match="'x' is not a job"):
-        keywords.job_name("x")
-
-
-def test_time_limits() -> None:
-    assert keywords.seconds(None) is None
-    assert keywords.seconds("2:00") == 120.0
-    assert keywords.seconds(1.5) == 1.5
-    with pytest.raises(ReshapeError, match="'x' is not a time"):
-        keywords.seconds("x")
+def test_names_and_time_limits_that_are_none_are_refused(tmp_path: Path) -> None:
+    with Client(tmp_path) as client:
+        assert client.job(17).number == client.job("17").number == 17
+        assert client.job("17_[3-7]").tasks == "3-7"
+        with pytest.raises(ReshapeError, match=r"17_\[3-7\] are several tasks: name one"):
+            client.job("17_[3-7]").info()
+        with pytest.raises(ReshapeError, match="'x' is not a job"):
+            client.job("x")
+        with pytest.raises(ReshapeError, match="'x' is not a time"):
+            client.job(17).wait("x")
 
 
 @pytest.mark.parametrize("name", ["output", "error", "name", "queue", "dependency", "constraint"])
 def test_an_empty_text_is_refused(name: str) -> None:
     with pytest.raises(ReshapeError, match=f"^{name}: it is empty, as a variable"):
-        keywords.submission(["true"], 1, {name: ""})
+        submission_of(["true"], 1, {name: ""})
 
 
 def test_an_empty_dependency_removes_that_of_a_job_and_other_empty_texts_change_nothing() -> None:
-    assert keywords.changes({"dependency": "", "name": "x"}) == {"dependency": "", "name": "x"}
+    assert keyword_fields({"dependency": "", "name": "x"}, Changes) == {
+        "dependency": "",
+        "name": "x",
+    }
     with pytest.raises(ReshapeError, match=r"^name: it is empty"):
-        keywords.changes({"dependency": "", "name": ""})
+        keyword_fields({"dependency": "", "name": ""}, Changes)
