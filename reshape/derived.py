@@ -10,11 +10,8 @@ functions have made.
 What C code keeps is not reached, nor are requests, copies of a handle such as
 ``MPI.Intracomm(MPI.COMM_WORLD)``, and what was made before this package was imported.
 
-To split a communicator of one process takes 1 us, so a call only appends to a list, and `_settle`
-works through the list. The list refers to the objects themselves, since mpi4py makes the handle of
-one that is freed a null handle; a weak reference would not tell whether an object that is gone was
-freed. A wrapper has the parameters of its method, because ``*args, **kwargs`` would cost as much
-again as the record.
+The record refers to the objects themselves, since mpi4py makes the handle of one that is freed a
+null handle; a weak reference would not tell whether an object that is gone was freed.
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
+from inspect import signature
 from linecache import getline
 from pathlib import Path
-from threading import RLock
 from traceback import walk_tb
-from types import CodeType, FrameType, TracebackType
-from typing import Any, TypeAlias
+from types import FrameType, TracebackType
+from typing import Any
 
 from mpi4py import MPI
 
@@ -77,16 +74,6 @@ _PASSED = ("mpi4py", "reshape", "redistribution")  # packages that errors pass
 #: Folders of the packages whose results no resize ends.
 _OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[1:])
 _addressof, _handleof = MPI._addressof, MPI._handleof
-_MOST_NEW = 100  # calls until the list is worked through
-_MAKER = """
-def {name}({parameters}):
-    made = method({parameters})
-    frame = caller(1)
-    new.append((made, {origin}, {name!r}, frame.f_code, frame.f_lasti))
-    if len(new) > {most}:
-        settle()
-    return made
-"""
 
 
 @dataclass(slots=True)
@@ -95,38 +82,24 @@ class _Made:
 
     Attributes
     ----------
-    key : its handle, as a number.
     known : the object.
     method : name of the method that has made it.
-    code, instruction : where that was called; to find the line takes longer than all the rest.
+    place : file and line where that was called.
     is_of_self : whether it has its origin in MPI.COMM_SELF, which no resize changes.
     owner : what frees it, if that is not the program.
     handle : its handle as bytes, if a resize has made that a null handle.
     """
 
-    key: int
     known: Any
     method: str
-    code: CodeType
-    instruction: int
+    place: str
     is_of_self: bool
     owner: object
     handle: bytes = b""
 
-    @property
-    def place(self) -> str:
-        """File and line where it was made."""
-        lines = [position[0] for position in self.code.co_positions()]
-        return f"{self.code.co_filename}:{lines[self.instruction // 2]}"
 
-
-#: A call: its result, the communicator of its origin, name of the method, code and instruction.
-_Entry: TypeAlias = tuple[Any, Any, str, CodeType, int]
-_new: list[_Entry] = []
 _made: dict[int, _Made] = {}  # by handle
 _owners: list[object] = []  # of what is made now; at most one
-_warnings: list[str] = []  # those that were given, at most one
-_settling = RLock()  # a finaliser of the program may free a communicator at any moment
 
 
 @cache
@@ -147,42 +120,34 @@ def _wrap(
     for kind, names in methods.items():
         table = gc.get_referents(vars(kind))[0]  # mpi4py's types refuse setattr
         for name in names:
-            given = table[name]
-            is_of_class = isinstance(given, classmethod)
-            method = given.__func__ if is_of_class else given
-            made = wrapper(method)
-            made.__qualname__, made.__doc__ = method.__qualname__, method.__doc__
-            made.__wrapped__ = method
+            entry = table[name]
+            is_of_class = isinstance(entry, classmethod)
+            method = entry.__func__ if is_of_class else entry
+            made = wraps(method)(wrapper(method))
             table[name] = classmethod(made) if is_of_class else made
         ctypes.pythonapi.PyType_Modified(ctypes.py_object(kind))
 
 
 def _maker(method: Callable[..., Any]) -> Callable[..., Any]:
-    code = method.__code__
-    parameters = code.co_varnames[: code.co_argcount]
-    text = _MAKER.format(
-        name=method.__name__,
-        parameters=", ".join(parameters),
-        origin="comm" if "comm" in parameters else parameters[0],
-        most=_MOST_NEW,
-    )
-    names: dict[str, Any] = {
-        "__name__": __name__,
-        "method": method,
-        "caller": sys._getframe,
-        "new": _new,
-        "settle": _settle,
-    }
-    exec(compile(text, __file__, "exec"), names)
-    make: Callable[..., Any] = names[method.__name__]
-    make.__defaults__ = method.__defaults__
+    parameters = signature(method)
+    is_over_comm = "comm" in parameters.parameters  # of a window or file
+
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made, frame, origin = method(*args, **kwargs), sys._getframe(1), args[0]
+        if not frame.f_code.co_filename.startswith(_OWN):
+            if is_over_comm:
+                bound = parameters.bind(*args, **kwargs)
+                bound.apply_defaults()
+                origin = bound.arguments["comm"]
+            known = made[0] if type(made) is tuple else made  # of Idup, with a request
+            _record(known, origin, method.__name__, frame)
+        return made
+
     return make
 
 
 def _ender(method: Callable[..., Any]) -> Callable[..., Any]:
     def end(self: Any) -> None:
-        if _owners:  # each free counts; elsewhere the handle of an object tells
-            _settle()
         if _made.pop(_handleof(self), None) is None and not self:
             _restore(self)
         method(self)
@@ -190,39 +155,31 @@ def _ender(method: Callable[..., Any]) -> Callable[..., Any]:
     return end
 
 
-def _settle() -> None:
-    """Work through the results of calls; drop what is freed."""
-    with _settling:
-        batch = _new[:]
-        del _new[: len(batch)]
-        for entry in [entry for entry in batch if entry[0]]:  # a null handle is false
-            _record(entry, batch)
-        for each in list(_made.values()):
-            if not each.known and not each.handle:
-                _made.pop(each.key, None)
-    if len(_made) >= MANY and not _warnings:
-        _warnings.append("")
-        _warnings[0] = f"{count()}; free what is not used any more: MPI has about 2000"
-        log.warning(_warnings[0])
-
-
-def _record(entry: _Entry, batch: list[_Entry]) -> None:
-    result, origin, method, code, instruction = entry
-    if code.co_filename.startswith(_OWN):
+def _record(known: Any, origin: Any, method: str, frame: FrameType) -> None:
+    if not known:  # a null handle is false
         return
-    known = result[0] if type(result) is tuple else result  # of Idup, with a request
-    key, owner = _handleof(known), _owners[0] if _owners else None
-    _made.pop(key, None)  # one that was freed by a copy of its handle
-    _made[key] = _Made(key, known, method, code, instruction, _is_self(origin, batch), owner)
-
-
-def _is_self(comm: Any, batch: list[_Entry]) -> bool:
-    """Whether a communicator is MPI.COMM_SELF or has its origin in that."""
-    return (
-        comm == MPI.COMM_SELF
-        or any(each.is_of_self for each in list(_made.values()) if each.known is comm)
-        or any(_is_self(entry[1], batch) for entry in batch if entry[0] is comm and not comm)
+    of_origin = _made.get(_handleof(origin)) if isinstance(origin, MPI.Comm) else None
+    is_of_self = origin == MPI.COMM_SELF or (
+        of_origin is not None and of_origin.known is origin and of_origin.is_of_self
     )
+    place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
+    owner = _owners[0] if _owners else None
+    _made[_handleof(known)] = _Made(known, method, place, is_of_self, owner)
+    if len(_made) % MANY == 0:
+        _forget_freed()
+        if len(_made) >= MANY:
+            _warn()
+
+
+def _forget_freed() -> None:
+    for key, made in list(_made.items()):
+        if not made.known and not made.handle:
+            _made.pop(key, None)
+
+
+@cache
+def _warn() -> None:
+    log.warning("%s; free what is not used any more: MPI has about 2000", count())
 
 
 # ---------------------------------------------------------------- messages about them
@@ -230,7 +187,7 @@ def _is_self(comm: Any, batch: list[_Entry]) -> bool:
 
 def count() -> str:
     """Say how many of them exist, and where most were made; empty if there are none."""
-    _settle()
+    _forget_freed()
     places = Counter(made.place for made in list(_made.values()))
     if not places:
         return ""
@@ -260,7 +217,6 @@ def retire_derived(before: int) -> None:
     before : number of processes of the job so far.
     """
     _watch_ends()
-    _settle()
     for made in list(_made.values()):
         if made.handle or made.is_of_self or (before > 1 and _is_alone(made.known)):
             continue
@@ -285,10 +241,10 @@ def _is_alone(known: Any) -> bool:
 
 def _restore(ended: Any) -> None:
     """Give a communicator its handle back, so that it can be freed."""
-    for made in list(_made.values()):
+    for key, made in list(_made.items()):
         if made.handle and made.known is ended and isinstance(ended, MPI.Comm):
             ctypes.memmove(_addressof(ended), made.handle, len(made.handle))
-            del _made[made.key]
+            del _made[key]
             return
 
 
@@ -296,12 +252,10 @@ def _restore(ended: Any) -> None:
 def owned_by(owner: object) -> Iterator[None]:
     """Let `free` end the communicators that are made within the block."""
     _watch_ends()
-    _settle()
     _owners.append(owner)
     try:
         yield
     finally:
-        _settle()
         _owners.clear()
 
 
