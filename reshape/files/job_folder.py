@@ -2,49 +2,43 @@
 
 The restart file exists exactly while a resize is under way (`reshape.resizing.restart_point`).
 
-The positions are a slot of shared memory for each rank, in one file for each host. A rank that
-leaves the loop alone, or waits for one that did, sends no message. Each rank therefore notes its
-loop and iteration in its slot, which costs about 0.1 us an iteration, and others read the slots
-when they want to know (`read_positions`): the agent of the host, when a job is late.
+A rank that leaves the loop alone, or waits for one that did, sends no message. Each rank therefore
+notes its loop and iteration in a file of shared memory, its slot, which costs about 0.1 us an
+iteration, and others read the slots when they want to know (`read_positions`): the agent of the
+host, when a job is late.
 
-A slot has `WORDS` numbers, all double: process, group, rank in the job, loop, place in it, and the
-monotonic time at which the rank came to its last resize point. The place n is iteration n; n + 0.5
-is the resize point after it; `OVER` is behind the loop. The process number 0 means a free slot. A
-rank takes a free slot, or that of a process that has ended, so that the file has at most as many
-slots as ranks were there at a time.
+A slot is named after its process, and has `WORDS` numbers, all double: group, rank in the job,
+loop, place in it, and the monotonic time at which the rank came to its last resize point. The place
+n is iteration n; n + 0.5 is the resize point after it; `OVER` is behind the loop. A process that
+makes its slot removes those of processes that have ended.
 
 This module imports no numerical library, so that agents start fast.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import mmap
 import os
+import re
 import struct
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import NamedTuple
 
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder
+from reshape.files.private_folder import open_file, open_folder, read_file, remove_file
 
-RESTART_FILE, POSITIONS_FILE = "restart.msgpack", "positions"
+RESTART_FILE, SLOT_PREFIX = "restart.msgpack", "position-"
 #: Numbers of a slot, and indices of those that change in each iteration.
-WORDS, PLACE, AT = 8, 4, 5
+WORDS, PLACE, AT = 5, 3, 4
 #: Place of a rank that has left its loop.
 OVER = -1.0
-#: Slots in the file of a host, at most.
-MOST_SLOTS = 1 << 14
 _SLOT = struct.Struct(f"{WORDS}d")
-_PID, _GROUP, _RANK, _LOOP = range(4)
+_SLOT_FILE = re.compile(SLOT_PREFIX + r"(\d{1,10})")
+_RANK, _LOOP = 1, 2
 _NOWHERE = -1.0
-#: Attempts to lock the file, one after another, and seconds between them.
-_ATTEMPTS, _PAUSE_S = 100, 0.01
 
 
 def restart_point_bytes(folder: Path) -> int | None:
@@ -98,20 +92,26 @@ class Slot:
 
     @staticmethod
     def claim(folder: Path, group: int) -> Slot:
-        """Take a slot in the folder of a job; private memory if there is none to be had.
+        """Make the slot of this process in the folder of a job; private memory if that fails.
 
         The rank is nowhere until `enter`.
         """
         try:
             with open_folder(folder, create=True) as directory:
-                file = open_file(directory, POSITIONS_FILE, os.O_RDWR | os.O_CREAT)
+                for pid in _pids(directory):
+                    if not _runs(pid):
+                        remove_file(directory, slot_file(pid))
+                file = open_file(directory, slot_file(os.getpid()), os.O_RDWR | os.O_CREAT)
             try:
-                with _locked(file):
-                    return Slot(_claimed(file, group))
+                os.posix_fallocate(file, 0, _SLOT.size)
+                words = memoryview(mmap.mmap(file, _SLOT.size)).cast("d")
             finally:
                 os.close(file)
         except (OSError, ReshapeError):
             return Slot()
+        for word, value in enumerate((group, _NOWHERE, _NOWHERE, OVER, 0.0)):
+            words[word] = value
+        return Slot(words)
 
     def enter(self, loop: int, iteration: int, rank: int) -> None:
         """Note that the rank is about to begin an iteration of a loop."""
@@ -123,8 +123,8 @@ class Slot:
         self.words[PLACE], self.words[AT] = OVER, time.monotonic()
 
     def free(self) -> None:
-        """Give the slot to another process."""
-        self.words[_PID] = 0
+        """Note that the rank has left the job."""
+        self.words[_RANK] = _NOWHERE
         self.words = [0.0] * WORDS
 
 
@@ -137,27 +137,34 @@ def read_positions(folder: Path) -> list[Position]:
 
     Returns
     -------
-    by rank; empty if the file cannot be read.
+    by rank; without those whose slots cannot be read.
     """
-    try:
-        with open_folder(folder) as directory:
-            file = open_file(directory, POSITIONS_FILE, os.O_RDONLY)
+    now, positions, pids = time.monotonic(), list[Position](), list[int]()
+    with suppress(OSError, ReshapeError), open_folder(folder) as directory:
+        pids = _pids(directory)
+    for pid in filter(_runs, pids):
         try:
-            data = os.read(file, MOST_SLOTS * _SLOT.size)
-        finally:
-            os.close(file)
-    except (OSError, ReshapeError):
-        return []
-    now, found = time.monotonic(), list[Position]()
-    for words in _SLOT.iter_unpack(data[: len(data) // _SLOT.size * _SLOT.size]):
-        pid, group, rank, loop, place, at, *_ = words
-        if not all(map(isfinite, words)) or min(pid - 1, rank, loop) < 0 or not _runs(int(pid)):
+            words = _SLOT.unpack(read_file(folder, slot_file(pid)))
+        except (OSError, ReshapeError, struct.error):
+            continue
+        group, rank, loop, place, at = words
+        if not all(map(isfinite, words)) or min(rank, loop) < 0:
             continue
         iteration = int(place) if place >= 0 else -1
         is_at_point = iteration >= 0 and place != iteration
-        numbers = int(pid), int(group), int(rank), int(loop), iteration
-        found.append(Position(*numbers, is_at_point, max(0.0, now - at)))
-    return sorted(found, key=lambda position: position.rank)
+        numbers = pid, int(group), int(rank), int(loop), iteration
+        positions.append(Position(*numbers, is_at_point, max(0.0, now - at)))
+    return sorted(positions, key=lambda position: position.rank)
+
+
+def slot_file(pid: int) -> str:
+    """Name of the slot of a process."""
+    return f"{SLOT_PREFIX}{pid}"
+
+
+def _pids(folder: int) -> list[int]:
+    """Processes that have a slot in an open folder."""
+    return [int(match[1]) for match in map(_SLOT_FILE.fullmatch, os.listdir(folder)) if match]
 
 
 def place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
@@ -174,51 +181,6 @@ def place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
     of_loop = f" of {name}" if several else ""
     where = "at the resize point after" if at_point else "in"
     return f"{where} iteration {iteration}{of_loop}"
-
-
-@contextmanager
-def _locked(file: int) -> Iterator[None]:
-    """Lock a file for the block.
-
-    Raises
-    ------
-    BlockingIOError : another process, which may be stopped, has locked it for a second.
-    """
-    for attempt in range(1, _ATTEMPTS + 1):
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError:
-            if attempt == _ATTEMPTS:
-                raise
-            time.sleep(_PAUSE_S)
-    try:
-        yield
-    finally:
-        fcntl.flock(file, fcntl.LOCK_UN)  # a mapping keeps a descriptor of its own open
-
-
-def _claimed(file: int, group: int) -> memoryview[float]:
-    """Map a slot that no process uses, in a file that is locked.
-
-    Raises
-    ------
-    OSError : there is no room.
-    """
-    data = os.read(file, MOST_SLOTS * _SLOT.size)
-    pids = [int(words[_PID]) for words in _SLOT.iter_unpack(data)]
-    number = next((k for k, pid in enumerate(pids) if not _runs(pid)), len(pids))
-    if number == MOST_SLOTS:
-        raise OSError(errno.ENOSPC, "too many ranks")
-    page, place = divmod(number, mmap.ALLOCATIONGRANULARITY // _SLOT.size)
-    begin, length = page * mmap.ALLOCATIONGRANULARITY, mmap.ALLOCATIONGRANULARITY
-    if number == len(pids):
-        os.posix_fallocate(file, begin, length)
-    mapped = memoryview(mmap.mmap(file, length, offset=begin)).cast("d")
-    words = mapped[place * WORDS : (place + 1) * WORDS]
-    for word, value in enumerate((os.getpid(), group, _NOWHERE, _NOWHERE, OVER, 0.0)):
-        words[word] = value
-    return words
 
 
 def _runs(pid: int) -> bool:

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import psutil
 
-from reshape.files.job_folder import POSITIONS_FILE
+from reshape.files.job_folder import SLOT_PREFIX
 from reshape.mpi import clean_environment, mpiexec_path
 from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, TrialDriver, remove_library_memory
 from scheduler.protocol import messages as m
@@ -113,7 +113,7 @@ class Driver(TrialDriver):
     def segments(self) -> list[str]:
         """Names of the files in the shared memory of the job on all hosts."""
         files = (path.name for folder in self.folders for path in folder.iterdir())
-        return sorted(name for name in files if name != POSITIONS_FILE)
+        return sorted(name for name in files if not name.startswith(SLOT_PREFIX))
 
     def expand(self, size: int, **environment: str) -> m.ResizeReport:
         """Start a group and join it."""
