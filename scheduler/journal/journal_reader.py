@@ -11,6 +11,7 @@ start a job, the phases of resizes, and what programs report. The service writes
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
@@ -393,6 +394,17 @@ def lost_submission() -> KeptSubmission:
     return KeptSubmission(argv=["false"], processors=1, walltime_s=1.0)
 
 
+def connect_to_read(path: Path) -> sqlite3.Connection:
+    """Open the file of a journal for reading alone.
+
+    SQLite has to be told that nobody writes to a file beside which it can create none, as in a
+    snapshot. A journal to which a service writes has its log beside it.
+    """
+    is_still = not (os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists())
+    uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}"
+    return sqlite3.connect(uri, uri=True)
+
+
 @contextmanager
 def reading(path: Path) -> Iterator[JournalReader]:
     """Open a journal read-only, also that of a running service.
@@ -411,7 +423,7 @@ def reading(path: Path) -> Iterator[JournalReader]:
             f"there is no journal {path}: name the file, or the directory of a service"
         )
     try:
-        db = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        db = connect_to_read(path)
         db.execute("PRAGMA writable_schema=ON")  # SQLite's way to open a file that was cut off
     except sqlite3.Error as error:
         raise ReshapeError(f"{path} cannot be opened: {error}") from None

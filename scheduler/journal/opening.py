@@ -40,7 +40,7 @@ from scheduler.journal.journal_format import (
     SUMMARY,
     unseal,
 )
-from scheduler.journal.journal_reader import DamagedJournalError, reading
+from scheduler.journal.journal_reader import DamagedJournalError, connect_to_read, reading
 
 log = logging.getLogger(__name__)
 
@@ -381,7 +381,7 @@ def _damaged_records(path: Path, within_s: float) -> list[tuple[str, int]]:
     sqlite3.DatabaseError : a table or an index is damaged.
     """
     until, damaged = time.monotonic() + within_s, list[tuple[str, int]]()
-    with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as db:
+    with closing(connect_to_read(path)) as db:
         db.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
         try:
             if structure := _structure(db):
@@ -453,7 +453,7 @@ def back_up(directory: Path, copy: Path) -> int:
             shutil.copy2(mark.path, copy)
         os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
         with (
-            closing(sqlite3.connect(f"{source.absolute().as_uri()}?mode=ro", uri=True)) as db,
+            closing(connect_to_read(source)) as db,
             closing(sqlite3.connect(target)) as copied,
         ):
             db.backup(copied)

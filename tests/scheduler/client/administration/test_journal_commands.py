@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -46,6 +49,26 @@ def test_info_shows_rows_and_times(directory: Path) -> None:
     assert facts["first_end_at"] == facts["last_end_at"] > 0
     assert facts["incomplete_up_to_batch"] is None
     assert "incomplete up to batch:   -" in run("info", directory).output
+
+
+@pytest.fixture
+def snapshot(directory: Path) -> Iterator[Path]:
+    """The directory on a file system to which nobody can write."""
+    bind = ["mount", "--bind", str(directory), str(directory)]
+    if os.geteuid() != 0 or subprocess.run(bind, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a folder read-only needs root")
+    try:
+        subprocess.run(["mount", "-o", "remount,bind,ro", str(directory)], check=True)
+        yield directory
+    finally:
+        subprocess.run(["umount", str(directory)], check=True)
+
+
+def test_a_journal_on_a_read_only_file_system_is_read(snapshot: Path, tmp_path: Path) -> None:
+    assert "ended jobs:               1" in run("info", snapshot).output
+    assert "complete and undamaged" in run("check", snapshot).output
+    assert '"JobSubmitted"' in run("export", snapshot).output
+    assert "up to job 2" in run("backup", snapshot, tmp_path / "copy").output
 
 
 def test_prune_and_compact_leave_the_other_jobs(directory: Path) -> None:
