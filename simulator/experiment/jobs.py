@@ -235,7 +235,7 @@ class Jobs:
 
         Parameters
         ----------
-        seed : of a model, or in place of the seed of a workload file; None: 1, or as the file says.
+        seed : of a model; None: 1.
         columns : of a trace, to read.
 
         Raises
@@ -261,7 +261,7 @@ class Jobs:
         if fields.trace is not None:
             return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
         if fields.workload is not None:
-            return workload_file.read(Path(fields.workload), seed)
+            return workload_file.read(Path(fields.workload))
         if fields.model == PRIO:
             return prio(fields.options, 1 if seed is None else seed)[1]
         if fields.model is not None:
@@ -289,7 +289,7 @@ class Jobs:
         """Whether the seed of an experiment has an effect on the jobs."""
         fields, resizable = self.fields, self.fields.resizable
         partly = resizable is not None and 0 < resizable.share < 1
-        return partly or fields.model is not None or fields.workload is not None
+        return partly or fields.model is not None
 
     @property
     def columns(self) -> dict[str, NDArray[Any]]:

@@ -198,8 +198,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         such as "10:00", or a trace with waits.
     load : offered load to which the times between submissions are stretched or shortened; None: as
         they are.
-    seed : of all draws; None: 0 for resizable jobs, pools and quotes, 1 for models and demands, and
-        that of a workload file.
+    seed : of all draws; None: 0 for resizable jobs, pools and quotes, 1 for models and demands.
     tau_s : bound of the bounded slowdown, s.
     warm_up_s, cool_down_s : jobs that are submitted so soon after the first one, or so shortly
         before the last one, count in no metric, s; see `Window`.

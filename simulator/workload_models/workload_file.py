@@ -1,4 +1,4 @@
-"""Workload files in YAML: resizable and rigid jobs, or a generator, and the cost of resizes.
+"""Workload files in YAML: resizable and rigid jobs, and the cost of resizes.
 
 ::
 
@@ -13,8 +13,6 @@
          phases: [{iteration: 10, minimum: 4}, {iteration: 20, maximum: 2}]}   # requests of it
       - {at: 3, processors: 4, walltime: 120, iteration_s: 90, partition: batch}
       - {at: 3, processors: 1, walltime: 60, iteration_s: 9, dependency: "afterok:1", begin_s: 50}
-    prio: {jobs: 120, resizable: 0.5}                      # instead of jobs: the workload of PRIO 4
-    seed: 1                                                # ... drawn with this seed
 """
 
 from __future__ import annotations
@@ -25,7 +23,6 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
-import numpy as np
 
 from reshape.errors import ConfigError, out_of_range
 from reshape.speedup import Model, Speedup, named, parse, written
@@ -39,7 +36,7 @@ from scheduler.text.located import FieldPath, Located, converted
 from simulator.engine.costs import ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
 from simulator.traces.swf import LARGEST
-from simulator.workload_models.workload import PrioWorkload, Workload
+from simulator.workload_models.workload import Workload
 
 ENDINGS = (".yaml", ".yml")
 Whole = Annotated[int, msgspec.Meta(lt=2**31)]
@@ -105,33 +102,25 @@ _SAME = (
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A workload file, which has either `jobs` or `prio`.
+    """A workload file.
 
     Parameters
     ----------
-    processors : of the machine, unless the simulation names another number.
     jobs : the jobs.
-    prio : parameters of the workload of PRIO 4, which is drawn.
-    seed : of the draws of `prio`.
+    processors : of the machine, unless the simulation names another number.
     cost : cost of a resize: fields of `ResizeCost`.
     start_s, end_s : time that a job takes to start, and to end, s.
     """
 
+    jobs: Annotated[list[JobLine], msgspec.Meta(min_length=1)]
     processors: Whole | None = None
-    jobs: list[JobLine] = []
-    prio: dict[str, Any] = {}
-    seed: int = 0
     cost: dict[str, Any] = {}
     start_s: float = 0.0
     end_s: float = 0.0
 
 
-def read(file: Path, seed: int | None = None) -> Workload:
+def read(file: Path) -> Workload:
     """Read a workload.
-
-    Parameters
-    ----------
-    seed : instead of the file's.
 
     Raises
     ------
@@ -139,22 +128,16 @@ def read(file: Path, seed: int | None = None) -> Workload:
     """
     tree = Located.read(file)
     contents = tree.convert(WorkloadContents)
-    if bool(contents.jobs) == ("prio" in tree.values):
-        tree.fail((), "must have either jobs or prio (a generator), and only one of them")
     time = ">= 0 and finite"
-    _check(tree, (), contents, start_s=time, end_s=time, seed=">= 0", processors=">= 1")
-    cost = _struct(tree, ("cost",), ResizeCost)
-    if contents.jobs:
-        if "seed" in tree.values:
-            tree.fail(("seed",), "has no effect, because the jobs are listed; leave it out")
-        jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
-        jobs = _numbered(tree, jobs)
-        return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
-    if contents.processors is not None:
-        tree.values["prio"].setdefault("processors", contents.processors)
-    prio = _struct(tree, ("prio",), PrioWorkload)
-    jobs = prio.generate(np.random.default_rng(contents.seed if seed is None else seed))
-    return Workload(prio.processors, jobs, cost, contents.start_s, contents.end_s)
+    _check(tree, (), contents, start_s=time, end_s=time, processors=">= 1")
+    try:
+        cost = converted(contents.cost, ResizeCost)  # YAML takes 1e9 for text
+    except ConfigError as error:
+        field = error.field or error.message.partition(" ")[0]
+        tree.fail(("cost", field) if field in contents.cost else ("cost",), error.message)
+    jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
+    jobs = _numbered(tree, jobs)
+    return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
 
 
 def encode(workload: Workload, comment: str) -> bytes:
@@ -197,18 +180,6 @@ def _line(job: SimJob) -> JobLine:
         array="" if spec.array is None else str(spec.array),
         **{name: getattr(spec, name) for name in _SAME},
     )
-
-
-def _struct(tree: Located, above: FieldPath, kind: Any) -> Any:
-    """Make a struct of a mapping; errors name the field below `above`."""
-    values = tree.get(above)
-    values = {} if values is None else values
-    try:
-        return converted(values, kind)  # YAML takes 1e9 for text
-    except ConfigError as error:
-        field = error.field or error.message.split(" ")[0]
-        below = field.split(".") if error.field or field in values else ()
-        tree.fail((*above, *below), error.message)
 
 
 def _numbered(tree: Located, jobs: list[SimJob]) -> list[SimJob]:

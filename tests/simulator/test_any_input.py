@@ -51,7 +51,6 @@ jobs:
   - {at: 3, processors: 1, walltime: 60, iteration_s: 9, dependency: "afterok:1", begin_s: 50}
   - {at: 4, processors: 1, walltime: 1h, iteration_s: 9, array: "0-9:3%3", priority: 2}
 """
-PRIO = b"processors: 64\nprio: {jobs: 12, resizable: 0.5, mean_arrival_s: 10}\nseed: 3\n"
 EXPERIMENTS = (
     b"""\
 jobs:
@@ -175,7 +174,7 @@ def test_packed_traces(folder: Path, text: bytes, whole: bool, data: st.DataObje
     check(read_trace, folder / "mutated.swf.gz", packed)
 
 
-@given(mutated([WORKLOAD, PRIO]))
+@given(mutated([WORKLOAD]))
 @examples(300)
 @example(b"jobs: !!int ''")
 def test_workload_files(folder: Path, data: bytes) -> None:

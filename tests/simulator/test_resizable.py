@@ -42,7 +42,10 @@ jobs:
      iterations: 4, iteration_s: 10, speedup: "amdahl:serial=0", data_mib: 476.837158203125}
   - {at: 3, processors: 4, walltime: 120, iteration_s: 90, user: ann}
 """
-PRIO = "prio: {jobs: 30, resizable: 0.5, mean_arrival_s: 10}\nseed: 3\n"
+PRIO = """\
+jobs: {model: prio, options: {jobs: 30, resizable: 0.5, mean_arrival_s: 10}}
+seed: 3
+"""
 
 
 def simulate(*arguments: object) -> Result:
@@ -306,7 +309,7 @@ def test_errors_of_columns_with_bounds(bounds: dict[str, list[int]], words: str)
             "walltime: '120'",
             ":8: jobs[1].walltime: '120' has no unit: write 120 w",
         ),
-        ("processors: 16", "processors: 16\nseed: 1", ":2: seed: has no effect, because the jobs"),
+        ("processors: 16", "processors: 16\nseed: 1", ":2: seed: unknown field"),
         ("at: 3", "at: .nan", ":8: jobs[1].at: must be >= 0 and <= 1e+15, got nan"),
         (
             "data_mib: 476.837158203125",
@@ -319,7 +322,7 @@ def test_errors_of_columns_with_bounds(bounds: dict[str, list[int]], words: str)
         ("start_s: 5", "start_s: -5", ":2: cost.start_s: start_s must be >= 0 and finite"),
         ("end_s: 0.5", "end_s: -1", ":4: end_s: must be >= 0 and finite, got -1"),
         ("processors: 16", "processors: 0", ":1: processors: must be >= 1, got 0"),
-        ("jobs:\n", "prio: {}\njobs:\n", "must have either jobs or prio"),
+        ("jobs:\n", "job:\n", ":5: job: unknown field; did you mean jobs?"),
     ],
 )
 def test_a_wrong_file_is_told_with_line_and_field(
@@ -362,12 +365,13 @@ def test_demands_that_no_node_can_meet_are_refused_or_noted(file: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("prio: {job: 3}", "prio.job: unknown field; did you mean jobs?"),
-        ("prio: {resizable: 2}", "resizable must be >= 0 and <= 1, got 2"),
-        ("processors: 4", "must have either jobs or prio"),
+        ("jobs: {model: prio, options: {job: 3}}", "prio.job: unknown field; did you mean jobs?"),
+        ("jobs: {model: prio, options: {resizable: 2}}", "resizable must be >= 0 and <= 1, got 2"),
+        ("processors: 4", "jobs: is missing"),
+        ("jobs: []", "jobs: expected array of length >= 1, got []"),
     ],
 )
-def test_a_wrong_generator_is_told(tmp_path: Path, text: str, words: str) -> None:
+def test_wrong_or_missing_jobs_are_told(tmp_path: Path, text: str, words: str) -> None:
     path = tmp_path / "wrong.yaml"
     path.write_text(text)
     done = simulate(path)
@@ -440,7 +444,7 @@ def test_wrong_options(
     arguments: tuple[object, ...], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("x.yaml").write_text("processors: 4\nprio: {jobs: 3}\n")
+    Path("x.yaml").write_text(FILE)
     done = simulate(*arguments)
     assert done.exit_code == 2
     assert words in done.stderr
@@ -449,13 +453,7 @@ def test_wrong_options(
 def test_the_head_of_the_module_is_an_example(tmp_path: Path) -> None:
     text = (workload_file.__doc__ or "").partition("::\n")[2]
     path = tmp_path / "example.yaml"
-    path.write_text(
-        "".join(
-            line[4:] + "\n"
-            for line in text.splitlines()
-            if not line[4:].startswith(("prio:", "seed:"))
-        )
-    )
+    path.write_text("".join(line[4:] + "\n" for line in text.splitlines()))
     assert len(workload_file.read(path).jobs) == 4
 
 

@@ -164,7 +164,6 @@ def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> 
     waits.write_text(trace_text(with_waits=True))
     for some, fields in (
         (Jobs.drawn("lublin", jobs=5), {}),
-        (workload, {}),
         (jobs.with_resizable(0.5), {}),
         (jobs, {**AT_CENTRES, "assign": "random"}),
         (jobs, {**AT_CENTRES, "dispatch": {"ask": 1}}),
@@ -173,6 +172,7 @@ def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> 
     ):
         assert Experiment(some, seed=7, **fields).seed == 7
     for fixed in (
+        {"jobs": workload},
         {"jobs": jobs.with_resizable(0.0)},
         {"jobs": jobs.with_resizable(1.0)},
         {"jobs": jobs, **AT_CENTRES},
