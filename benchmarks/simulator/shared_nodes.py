@@ -22,7 +22,7 @@ from scheduler.model.procset import ProcSet
 from simulator.experiment.experiment import Experiment
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
-from simulator.workload_models.drawn import CAPACITY, NAME, Demands
+from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, with_demands
 from simulator.workload_models.workload import Resizable, of_trace
 
 PER_NODE = 4
@@ -37,7 +37,7 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    trace = Demands().of(swf.read(options.trace), 1)
+    trace = with_demands(swf.read(options.trace), MIXES["high"], 1)
     jobs, _ = normalise(trace, options.processors, Rules(overrun="extend"))
     jobs = jobs.first(options.jobs)
     rows = []

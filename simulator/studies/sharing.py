@@ -46,7 +46,7 @@ from simulator.studies.claims import (
 from simulator.study.study import Report, Row, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED
-from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, Demands
+from simulator.workload_models.drawn import CAPACITY, MIXES, NAME, with_demands
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +102,7 @@ def simulated(parameters: Mapping[str, Any]) -> sim.Simulation:
     }
     sharing = None
     if mix != "none":
-        trace = Demands(MIXES[mix]).of(trace, int(parameters["seed"]))
+        trace = with_demands(trace, MIXES[mix], int(parameters["seed"]))
         machine["shared_per_node"] = {NAME: CAPACITY}
         sharing = {"windows": parameters["windows"], "penalty": parameters["penalty"]}
     scenario = STRATEGIES.get(strategy, {"selection": strategy})

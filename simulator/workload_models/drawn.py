@@ -146,51 +146,36 @@ CAPACITY: Final = 6000
 NAME: Final = "memory_bandwidth"
 
 
-class Demands(msgspec.Struct, frozen=True):
-    """Demands of jobs for one shared resource.
+def with_demands(
+    trace: Trace,
+    mix: Sequence[int],
+    seed: int,
+    *,
+    levels: Sequence[int] = LEVELS,
+    capacity: int = CAPACITY,
+    name: str = NAME,
+) -> Trace:
+    """Trace with demands for one shared resource in place of any others for such resources.
 
     Parameters
     ----------
     mix : percentages of jobs with the first, the second ... of the levels; together 100.
+    seed : the same one draws the same demands.
     levels : demand of a process.
     capacity : of a node.
     name : of the resource.
 
     Raises
     ------
-    ValueError : percentages are below 0, not as many as levels, or not 100 together; a level is
-        below 0, or the capacity below 1.
+    ValueError : percentages are below 0, not as many as levels, or not 100 together.
     """
-
-    mix: Sequence[int] = MIXES["high"]
-    levels: Sequence[int] = LEVELS
-    capacity: int = CAPACITY
-    name: str = NAME
-
-    def __post_init__(self) -> None:
-        """Check the parameters."""
-        shown = "-".join(map(str, self.mix))
-        if len(self.mix) != len(self.levels):
-            raise ValueError(f"mix {shown} must have {len(self.levels)} percentages, as the levels")
-        if min(self.mix) < 0 or sum(self.mix) != 100:
-            raise ValueError(f"mix {shown} must be percentages >= 0 that add up to 100")
-        if min(self.levels) < 0 or self.capacity < 1:
-            raise ValueError(f"levels must be >= 0 and capacity >= 1, got {self.capacity}")
-
-    def of(self, trace: Trace, seed: int) -> Trace:
-        """Trace with these demands in place of any for shared resources.
-
-        The same seed draws the same demands.
-        """
-        rng = np.random.default_rng(seed)
-        shares = np.array(self.mix) / 100
-        drawn = rng.choice(np.array(self.levels, dtype=np.int64), len(trace), p=shares)
-        kept = {n: column for n, column in trace.columns.items() if not n.startswith(SHARED)}
-        ordered = sorted(kept.items(), key=lambda item: item[0].startswith(RESOURCE))
-        header = [line for line in trace.header if header_field(line)[0] != "shared"]
-        header.append(f"; Shared: {self.name}={self.capacity}")
-        columns = dict(ordered) | {SHARED + self.name: drawn}
-        return Trace(trace.path, header, columns, trace.oddities)
+    rng = np.random.default_rng(seed)
+    drawn = rng.choice(np.array(levels, np.int64), len(trace), p=np.array(mix) / 100)
+    kept = {n: column for n, column in trace.columns.items() if not n.startswith(SHARED)}
+    ordered = sorted(kept.items(), key=lambda item: item[0].startswith(RESOURCE))
+    header = [line for line in trace.header if header_field(line)[0] != "shared"]
+    header.append(f"; Shared: {name}={capacity}")
+    return Trace(trace.path, header, dict(ordered) | {SHARED + name: drawn}, trace.oddities)
 
 
 WIDEST = 64.0  # largest factor between the first guess and the result

@@ -15,7 +15,7 @@ from paths import SMALL_TRACE as SMALL
 from reshape.__main__ import main
 from simulator.commands.simulate import HEADINGS, assignments, paths, simulate
 from simulator.traces import swf
-from simulator.workload_models.drawn import MIXES, Demands
+from simulator.workload_models.drawn import MIXES, with_demands
 
 LINES = 100  #: Two screens.
 TWENTY = {
@@ -101,7 +101,7 @@ def test_a_field_of_the_short_form_goes_with_those_below_it(tmp_path: Path) -> N
     machine.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 3000}\n"
     )
-    swf.write(demands, Demands(MIXES["high"]).of(swf.read(SMALL), 1))
+    swf.write(demands, with_demands(swf.read(SMALL), MIXES["high"], 1))
     common = [demands, "--machine", machine, "--jobs", 150]
     table, ratio = ("--set", "sharing=table"), ("--set", "sharing.penalty=ratio")
     long = told(*common, "--set", "sharing.windows=table", *ratio)

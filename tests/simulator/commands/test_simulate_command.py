@@ -18,7 +18,7 @@ from paths import SMALL_TRACE as SMALL
 
 from scheduler.model.procset import ProcSet
 from simulator.traces import files, swf
-from simulator.workload_models.drawn import MIXES, Demands
+from simulator.workload_models.drawn import MIXES, with_demands
 
 BIN = Path(sys.executable).parent
 BY_QUEUE = ("--set", "partition_field=queue")
@@ -279,7 +279,7 @@ def test_a_policy_brings_its_selection_on_the_table(tmp_path: Path) -> None:
     machine.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 6000}\n"
     )
-    swf.write(demands, Demands(MIXES["high"]).of(swf.read(SMALL), 1))
+    swf.write(demands, with_demands(swf.read(SMALL), MIXES["high"], 1))
     common = [demands, "--machine", machine, "--set", "sharing=table", "--json"]
     told = {
         name: json.loads(invoke("simulate", *common, *options).stdout)

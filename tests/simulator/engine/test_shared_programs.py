@@ -31,7 +31,7 @@ from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
-from simulator.workload_models.drawn import MIXES, Demands
+from simulator.workload_models.drawn import MIXES, with_demands
 from simulator.workload_models.workload import Workload
 
 SHARING = Sharing(
@@ -285,7 +285,7 @@ def test_commands(tmp_path: Path) -> None:
     assert json.loads(alone.output)["makespan_s"] == pytest.approx(100)
 
     drawn = tmp_path / "high.swf"
-    swf.write(drawn, Demands(MIXES["high"]).of(swf.read(SMALL_TRACE), 1))
+    swf.write(drawn, with_demands(swf.read(SMALL_TRACE), MIXES["high"], 1))
     nodes = tmp_path / "small.yaml"
     nodes.write_text(
         "nodes: 16\nprocessors_per_node: 4\nshared_per_node: {memory_bandwidth: 3000}\n"
