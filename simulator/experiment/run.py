@@ -110,9 +110,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         if self.window is not None:
             return Named({**values, **pool})
         values |= schedule.fragmentation or {}
-        values |= schedule.penalties
-        if schedule.dispersal is not None:
-            values |= schedule.dispersal.means()
+        values |= schedule.penalties | schedule.mean_dispersal
         return Named({**values, **pool})
 
     @cached_property

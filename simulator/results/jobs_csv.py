@@ -54,8 +54,7 @@ def encode(schedule: Schedule, workload: str) -> bytes:
     if schedule.places is not None:
         columns[PLACES] = [_over_time(schedule.places.get(number, ())) for number in numbers]
     if schedule.dispersal is not None:
-        measured = (schedule.dispersal.mean_distance, schedule.dispersal.extent)
-        columns |= dict(zip(DISPERSAL, map(_values, measured), strict=True))
+        columns |= dict(zip(DISPERSAL, map(_values, schedule.dispersal.T), strict=True))
     if schedule.jobs.partitions:
         names = schedule.jobs.partitions
         columns[PARTITION] = [names[index] for index in schedule.jobs.partition.tolist()]

@@ -14,11 +14,10 @@ Internal: processors that a job holds beyond those it requested because it gets 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -57,71 +56,33 @@ class ExternalLoss:
                 self._wanted = head.spec.processors
 
 
-class Dispersal(msgspec.Struct, frozen=True):
-    """Dispersal of the jobs of a schedule.
+def dispersal(network: Network, processors: ProcSet) -> tuple[float, float]:
+    """Mean distance of the processors of a job, links, and their extent."""
+    return mean_distance(network, processors), extent(network, processors)
 
-    For a job whose processors change both numbers are means over time.
+
+def mean_dispersal(
+    network: Network, places: Sequence[tuple[float, ProcSet]], end: float
+) -> tuple[float, float]:
+    """Dispersal of a job whose processors change: means of both numbers over its time.
 
     Parameters
     ----------
-    mean_distance : (n,) float64, mean distance of two processors of each job, links; 0 for one
-        processor, nan where a job did not run.
-    extent : (n,) float64, longest side of the smallest box around its nodes, or level of the lowest
-        switch above them; nan where a job did not run.
+    places : (time in seconds, processors from then on), ascending; none: the job did not run.
+    end : of the job, seconds.
+
+    Returns
+    -------
+    nan and nan if it did not run
     """
-
-    mean_distance: Floats
-    extent: Floats
-
-    @classmethod
-    def of(cls, network: Network, allocated: Iterable[ProcSet | None]) -> Dispersal:
-        """Measure allocations; None for a job that did not run."""
-        pairs = [
-            (np.nan, np.nan)
-            if processors is None
-            else (mean_distance(network, processors), extent(network, processors))
-            for processors in allocated
-        ]
-        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-        return cls(table[:, 0], table[:, 1])
-
-    @classmethod
-    def over_time(
-        cls, network: Network, jobs: Iterable[tuple[Sequence[tuple[float, ProcSet]], float]]
-    ) -> Dispersal:
-        """Measure jobs whose processors change: means of both over the time of each job.
-
-        Parameters
-        ----------
-        jobs : of each job (time in seconds, processors from then on), ascending, and its end.
-        """
-        pairs = []
-        for kept, end in jobs:
-            times = np.array([*(at for at, _ in kept), end])
-            spans = np.diff(times) * [bool(held) for _, held in kept]
-            if not kept:
-                pairs.append((np.nan, np.nan))
-                continue
-            dispersals = [
-                (mean_distance(network, held), extent(network, held)) if held else (0.0, 0)
-                for _, held in kept
-            ]
-            weights = spans if spans.sum() > 0 else np.array([bool(held) for _, held in kept])
-            pairs.append(
-                tuple(np.average(np.array(dispersals, np.float64), axis=0, weights=weights))
-            )
-        table = np.array(pairs, dtype=np.float64).reshape(-1, 2)
-        return cls(table[:, 0], table[:, 1])
-
-    def means(self) -> dict[str, float]:
-        """Mean of both over the jobs that ran; nan if none did."""
-        ran = ~np.isnan(self.extent)
-        if not ran.any():
-            return {"mean_distance": np.nan, "mean_extent": np.nan}
-        return {
-            "mean_distance": float(self.mean_distance[ran].mean()),
-            "mean_extent": float(self.extent[ran].mean()),
-        }
+    if not places:
+        return np.nan, np.nan
+    runs = [bool(held) for _, held in places]
+    spans = np.diff(np.array([*(at for at, _ in places), end])) * runs
+    pairs = [dispersal(network, held) if held else (0.0, 0.0) for _, held in places]
+    weights = spans if spans.sum() > 0 else np.array(runs)
+    distance, side = np.average(np.array(pairs), axis=0, weights=weights).tolist()
+    return distance, side
 
 
 def extent(network: Network, processors: ProcSet) -> int:

@@ -20,7 +20,7 @@ from scheduler.model.network import Network
 from scheduler.model.orders import Reserve
 from scheduler.model.procset import ProcSet
 from scheduler.pictures import Series
-from simulator.results.placement import Dispersal
+from simulator.results.placement import dispersal, mean_dispersal
 from simulator.traces.normalise import CleaningReport
 from simulator.traces.swf import Column, Trace, whole
 from simulator.traces.trace_jobs import TraceJobs
@@ -153,7 +153,7 @@ class Schedule(msgspec.Struct, frozen=True):
     held_places : the same with the processors themselves, if they were kept.
     held_s : processor-seconds that jobs held; None: those of `processors`.
     fragmentation : see `fragmentation_of`, if individual processors were allocated.
-    dispersal : of the jobs in the network, if it was measured.
+    dispersal : (n, 2) float64, see `dispersal_in`, if it was measured.
     shares_nodes : whether jobs shared nodes, so that neighbours may have prolonged them.
     computed : (n, 2) float64, seconds that each job computed without neighbours, and what they
         added; nan of jobs that were killed or could not run. For resizable workloads on shared
@@ -178,7 +178,7 @@ class Schedule(msgspec.Struct, frozen=True):
     held_places: Mapping[int, Places] | None = None
     held_s: float | None = None
     fragmentation: Mapping[str, float] | None = None
-    dispersal: Dispersal | None = None
+    dispersal: Floats | None = None
     shares_nodes: bool = False
     computed: Floats | None = None
     first_estimates: Floats | None = None
@@ -437,15 +437,31 @@ class Schedule(msgspec.Struct, frozen=True):
             "internal_fragmentation": beyond / all_s if all_s else nan,
         }
 
-    def dispersal_in(self, network: Network) -> Dispersal:
-        """Measure how far apart the processors of each job are in a network."""
-        numbers = range(1, len(self.ended) + 1)
-        if self.places is None:
-            held = self.allocated or {}
-            return Dispersal.of(network, (held.get(number) for number in numbers))
-        ends = zip(numbers, self.ended.tolist(), strict=True)
-        over_time = ((self.places.get(number, ()), end) for number, end in ends)
-        return Dispersal.over_time(network, over_time)
+    def dispersal_in(self, network: Network) -> Floats:
+        """Measure how far apart the processors of each job are in a network.
+
+        Returns
+        -------
+        (n, 2) float64: mean distance of two processors, links (0 for one processor), and extent,
+        the longest side of the smallest box around the nodes, or the level of the lowest switch
+        above them; means over time if the processors change, nan where a job did not run
+        """
+        ends, allocated = enumerate(self.ended.tolist(), 1), self.allocated or {}
+        if self.places is not None:
+            pairs = [mean_dispersal(network, self.places.get(n, ()), end) for n, end in ends]
+        else:
+            held = (allocated.get(number) for number, _ in ends)
+            pairs = [(nan, nan) if each is None else dispersal(network, each) for each in held]
+        return np.array(pairs, np.float64).reshape(-1, 2)
+
+    @property
+    def mean_dispersal(self) -> dict[str, float]:
+        """Means of both numbers of `dispersal` over the jobs that ran; empty if not measured."""
+        if self.dispersal is None:
+            return {}
+        ran = self.dispersal[~np.isnan(self.dispersal[:, 1])]
+        means = [float(column.mean()) if len(ran) else nan for column in ran.T]
+        return dict(zip(("mean_distance", "mean_extent"), means, strict=True))
 
     def trace(self, original: Trace) -> Trace:
         """The trace with the waits of this schedule, its run times and processors.

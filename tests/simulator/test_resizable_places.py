@@ -25,7 +25,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from simulator.engine.jobs import SimJob
 from simulator.results import jobs_csv, pictures
-from simulator.results.placement import Dispersal, mean_distance
+from simulator.results.placement import mean_dispersal, mean_distance
 from simulator.workload_models.workload import Workload
 
 TREE = "nodes: 64\nnetwork: {topology: tree, k: 2, levels: 6}\n"
@@ -133,10 +133,9 @@ def test_dispersal_is_a_mean_over_time() -> None:
         (10.0, ProcSet()),
         (15.0, ProcSet.parse("0 4")),
     ]
-    found = Dispersal.over_time(ring, [(kept, 45.0), ((), np.nan), (kept[:1], 0.0)])
-    assert found.mean_distance[0] == (10 * 1 + 30 * 4) / 40
-    assert np.isnan(found.mean_distance[1])
-    assert found.mean_distance[2] == 1
+    assert mean_dispersal(ring, kept, 45.0)[0] == (10 * 1 + 30 * 4) / 40
+    assert np.isnan(mean_dispersal(ring, (), np.nan)).all()
+    assert mean_dispersal(ring, kept[:1], 0.0)[0] == 1
 
 
 def test_a_workload_file_on_a_machine_with_a_network(tree: Path, tmp_path: Path) -> None:
