@@ -26,7 +26,7 @@ from simulator.engine.jobs import SimJob, columns_of
 from simulator.engine.physics import RunTimeOn, Sharing
 from simulator.engine.rigid_jobs import RigidJobs, SharedIterations
 from simulator.results.schedule import Schedule, Sizes
-from simulator.traces.trace_jobs import Feedback, TraceJobs
+from simulator.traces.trace_jobs import TraceJobs
 
 
 def simulated_core(
@@ -85,7 +85,8 @@ class Engine:
     contiguity : gain on contiguous processors; not together with sharing.
     requests : events that come at their times, such as requests for advance reservations.
     cpu_factors : see `RigidJobs`.
-    feedback : which jobs follow others; they are submitted when the preceding one has ended.
+    feedback : preceding job and think time of each job, see `preceding_jobs`; it is submitted when
+        the preceding one has ended.
     sharing : what becomes of run times and iterations on shared nodes; the site must allocate
         individual processors and redirect no job. Single jobs need its windows "changes".
     """
@@ -110,7 +111,7 @@ class Engine:
         sharing: Sharing | None = None,
         requests: Iterable[Event] = (),
         cpu_factors: Mapping[int, float] | None = None,
-        feedback: Feedback | None = None,
+        feedback: Sequence[tuple[int, float]] | None = None,
     ) -> None:
         agenda = Agenda()
         for event in requests:
@@ -199,7 +200,7 @@ def together(watches: Sequence[Watch | None]) -> Watch | None:
 
 
 def following(
-    feedback: Feedback,
+    feedback: Sequence[tuple[int, float]],
     agenda: Agenda,
     site: Driven,
     submit_times: Sequence[float],
@@ -229,9 +230,9 @@ def following(
                 job = site.jobs.get(event.job)
                 if job is None or job.state in FINAL:  # a redirected one will start again
                     for number in followers.pop(event.job, ()):
-                        submit(number, event.at + feedback.think_s[number - 1])
+                        submit(number, event.at + feedback[number - 1][1])
 
-    for number, before in enumerate(feedback.after, 1):
+    for number, (before, _) in enumerate(feedback, 1):
         if before:
             followers.setdefault(before, []).append(number)
         else:

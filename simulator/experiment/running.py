@@ -28,8 +28,7 @@ from simulator.study.progress import SimulationProgress
 from simulator.traces import swf
 from simulator.traces.normalise import LABELS, NEEDED
 from simulator.traces.swf import Trace
-from simulator.traces.trace_jobs import COLUMNS as FEEDBACK
-from simulator.traces.trace_jobs import Feedback, TraceJobs
+from simulator.traces.trace_jobs import FEEDBACK, TraceJobs, preceding_jobs
 from simulator.workload_models.advance_reservations import granted
 from simulator.workload_models.workload import Workload
 
@@ -145,7 +144,7 @@ def _engine(
     """Engine that submits the jobs to the site."""
     jobs, gain, feedback = source.columns, settings.gain, None
     if settings.feedback and trace is not None:
-        feedback = Feedback.of(trace, jobs)
+        feedback = preceding_jobs(trace, jobs)
     return Engine(
         site.driven,
         jobs if source.single is None else source.single,

@@ -176,44 +176,36 @@ def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> J
     return msgspec.structs.replace(spec, **labels)
 
 
-#: Columns of a trace that tell of it.
-COLUMNS = ("preceding", "think")
+#: Columns of a trace that tell which jobs follow others.
+FEEDBACK = ("preceding", "think")
 
 
-class Feedback(msgspec.Struct, frozen=True):
-    """Which jobs follow others.
+def preceding_jobs(trace: Trace, jobs: TraceJobs) -> list[tuple[int, float]]:
+    """Which jobs follow others, of the jobs that rules keep of a trace.
 
-    Parameters
-    ----------
-    after : preceding job of each job, by its place in the order of submission from 1; 0: none.
-    think_s : time from its end to the submission, seconds; 0 where the log does not know it.
+    A preceding job that is not simulated, or is not submitted earlier, counts as none.
+
+    Returns
+    -------
+    of each job the preceding one, by its place in the order of submission from 1 (0: none), and the
+    time from its end to the submission, seconds; 0 where the log does not know it
+
+    Raises
+    ------
+    ConfigError : no job has a preceding one.
     """
-
-    after: list[int]
-    think_s: list[float]
-
-    @classmethod
-    def of(cls, trace: Trace, jobs: TraceJobs) -> Feedback:
-        """Feedback of the jobs that rules keep of a trace.
-
-        A preceding job that is not simulated, or is not submitted earlier, counts as none.
-
-        Raises
-        ------
-        ConfigError : no job has a preceding one.
-        """
-        preceding, think = (trace.numbers(name)[jobs.lines] for name in COLUMNS)
-        positions: dict[int, int] = {}
-        after = []
-        for position, (number, before) in enumerate(
-            zip(jobs.numbers.tolist(), preceding.astype(np.int64).tolist(), strict=True), 1
-        ):
-            after.append(positions.get(before, 0) if before > 0 else 0)
-            positions[number] = position
-        if not any(after):
-            raise ConfigError(
-                f"no job of {trace.path} names a preceding one that is simulated (field 17,"
-                " preceding_job); leave it out",
-                field="feedback",
-            )
-        return cls(after, np.maximum(think, 0.0).tolist())
+    preceding, think = (trace.numbers(name)[jobs.lines] for name in FEEDBACK)
+    positions: dict[int, int] = {}
+    after = []
+    for position, (number, before) in enumerate(
+        zip(jobs.numbers.tolist(), preceding.astype(np.int64).tolist(), strict=True), 1
+    ):
+        after.append(positions.get(before, 0) if before > 0 else 0)
+        positions[number] = position
+    if not any(after):
+        raise ConfigError(
+            f"no job of {trace.path} names a preceding one that is simulated (field 17,"
+            " preceding_job); leave it out",
+            field="feedback",
+        )
+    return list(zip(after, np.maximum(think, 0.0).tolist(), strict=True))
