@@ -210,8 +210,8 @@ def batch(
 
 def _warn(script: JobScript) -> None:
     """Name the options of a script that have no effect."""
-    if script.ignored:
-        text = ", ".join(script.ignored)
+    if script.options.ignored:
+        text = ", ".join(script.options.texts)
         click.echo(f"reshape: warning: without effect here: {text}", err=True)
     if script.late:
         lines = ", ".join(map(str, script.late))

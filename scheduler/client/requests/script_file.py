@@ -14,7 +14,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +35,68 @@ OWN, SLURM = "#RESHAPE", "#SBATCH"
 _OPTIONS = re.compile(rf"^({OWN}|{SLURM}) (.*)$", re.MULTILINE)
 #: The begin of a line that is neither empty nor a comment.
 _COMMAND = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
+#: Options of sbatch with a value, and without one, that submit has too.
+_SAME = (
+    *("output", "error", "partition", "dependency", "begin", "chdir", "reservation", "signal"),
+    *("constraint", "array"),
+)
+_FLAGS = ("hold", "requeue", "no-requeue", "exclusive")
+#: Options that say how many processors a job has; the value of `nodes` may be a range, as in 2-4.
+_SIZES = ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
+#: Largest number of tasks, nodes or processors.
+MOST = 10**9
+
+
+@dataclass
+class ScriptOptions:
+    """Options of a job in our words, some of which were options of sbatch.
+
+    Attributes
+    ----------
+    words : options of submit.
+    ignored : name and value of the options of sbatch without a meaning here.
+    sizes : values of those that say how many processors the job has.
+    """
+
+    words: list[str] = field(default_factory=list)
+    ignored: dict[str, str | None] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def texts(self) -> list[str]:
+        """The options without a meaning here, as users write them."""
+        values = self.ignored.items()
+        return [f"--{name}" + ("" if value is None else f"={value}") for name, value in values]
+
+    def add(self, options: Iterable[tuple[str, str | None]]) -> list[str]:
+        """Add options of sbatch, by name and value; return the words that were added.
+
+        Raises
+        ------
+        ReshapeError : a value is wrong.
+        """
+        words: list[str] = []
+        for name, value in options:
+            text = value or ""
+            if name == "time":
+                words += ["--walltime", _time_limit(text)]
+            elif name == "open-mode":
+                modes = {"a": "append", "t": "truncate"}
+                words += ["--open-mode", modes.get(text[:1].lower(), text)]
+            elif name == "job-name":
+                words += ["--name", text]
+            elif name in _SAME:
+                words += [f"--{name}", text]
+            elif name in _FLAGS and value is None:
+                words.append(f"--{name}")
+            elif name in _SIZES:
+                self.sizes[name] = count(name, text)
+            elif name == "kill-on-invalid-dep":
+                words += ["--kill-on-invalid-dep"] if value == "yes" else []
+            else:
+                self.ignored[name] = value
+        self.words += words
+        return words
 
 
 class JobScript(NamedTuple):
@@ -43,19 +106,15 @@ class JobScript(NamedTuple):
     ----------
     path : of the file; "" if there is none.
     text : its contents, which are copied at the submission; "" if it is one command.
-    words : options of its lines, those of Slurm translated, as on the command line of submit.
-    ignored : options of Slurm without a meaning here.
+    options : of its lines.
     late : numbers of lines with options that have no effect, because a command precedes them.
-    sizes : values of the options of Slurm that say how many processors the job has.
     command : command of the shell that is run in place of a text.
     """
 
     path: str
     text: str
-    words: list[str]
-    ignored: list[str]
+    options: ScriptOptions
     late: list[int]
-    sizes: dict[str, int]
     command: str = ""
 
     @property
@@ -102,48 +161,33 @@ def script_of_text(path: str, text: str) -> JobScript:
     ReshapeError : it is no script, or a line with options is invalid.
     """
     if "\r\n" in text:
-        line = text[: text.index("\r\n")].count("\n") + 1
+        number = text.count("\n", 0, text.index("\r\n")) + 1
         raise ReshapeError(
-            f"{path}:{line}: the line ends as in DOS, with a carriage return: convert the file, by"
-            f" sed -i 's/\\r$//' {path}"
+            f"{path}:{number}: the line ends as in DOS, with a carriage return: convert the file,"
+            f" by sed -i 's/\\r$//' {path}"
         )
     check_script(text, path or "the script")
-    return _with_options(path, text)
+    script = JobScript(path, text, ScriptOptions(), [])
+    command = _COMMAND.search(text)
+    for line in _OPTIONS.finditer(text):
+        number = text.count("\n", 0, line.start()) + 1
+        if command is not None and line.start() > command.start():
+            script.late.append(number)
+            continue
+        try:
+            words = shlex.split(line[2], comments=True)
+            if line[1] == SLURM:
+                script.options.add(SBATCH.read(words))
+            else:
+                script.options.words += words
+        except (ValueError, ReshapeError) as error:
+            raise ReshapeError(f"{path}:{number}: {error}") from None
+    return script
 
 
 def wrapped(command: str) -> JobScript:
     """Make a script of one command for the shell."""
-    return JobScript("", "", [], [], [], {}, command)
-
-
-def _with_options(path: str, text: str) -> JobScript:
-    words: list[str] = []
-    ignored: list[str] = []
-    late: list[int] = []
-    sizes: dict[str, int] = {}
-    for number, prefix, line, is_late in _option_lines(text):
-        if is_late:
-            late.append(number)
-            continue
-        try:
-            options = shlex.split(line, comments=True)
-            if prefix == SLURM:
-                options, without_meaning, requested = translated(options)
-                ignored += without_meaning.values()
-                sizes |= requested
-        except ValueError as error:
-            raise ReshapeError(f"{path}:{number}: {error}") from None
-        words += options
-    return JobScript(path, text, words, ignored, late, sizes)
-
-
-def _option_lines(text: str) -> Iterator[tuple[int, str, str, bool]]:
-    """Yield number, prefix and rest of each line with options, and whether it is too late."""
-    command = _COMMAND.search(text)
-    begin = len(text) if command is None else command.start()
-    for line in _OPTIONS.finditer(text):
-        at = line.start()
-        yield text.count("\n", 0, at) + 1, line[1], line[2], at > begin
+    return JobScript("", "", ScriptOptions(), [], command)
 
 
 #: Options of submit that have no effect on a script, by name of the parameter.
@@ -174,10 +218,11 @@ def script_submission(
         if fields.get(name):
             raise ReshapeError(f"{option}: a job script runs once and is not resized: leave it out")
     name = fields.get("name") or script.name
-    size = fields.get("processors") or processors(script.sizes)
+    sizes = script.options.sizes
+    size = fields.get("processors") or processors(sizes)
     own = {"processors": size, "name": name, "script": True, "text": script.text}
-    own["per_process"] = fields.get("per_process") or script.sizes.get("cpus-per-task", 1)
-    return prepare(script.argv(arguments), **fields | own, ignored=" ".join(script.ignored))
+    own["per_process"] = fields.get("per_process") or sizes.get("cpus-per-task", 1)
+    return prepare(script.argv(arguments), **fields | own, ignored=" ".join(script.options.texts))
 
 
 def options_of(script: JobScript) -> dict[str, Any]:
@@ -187,7 +232,7 @@ def options_of(script: JobScript) -> dict[str, Any]:
     ------
     ReshapeError : an option is unknown, or a value is wrong.
     """
-    return fields_of(script.words, script.path or "--wrap")
+    return fields_of(script.options.words, script.path or "--wrap")
 
 
 def fields_of(words: Sequence[str], where: str) -> dict[str, Any]:
@@ -208,72 +253,6 @@ def fields_of(words: Sequence[str], where: str) -> dict[str, Any]:
         raise ReshapeError(f"{where}: {error.format_message()}") from None
 
 
-#: Options with a value -> option of submit that takes the same value.
-_SAME = {
-    "job-name": "--name",
-    "output": "--output",
-    "error": "--error",
-    "partition": "--partition",
-    "dependency": "--dependency",
-    "begin": "--begin",
-    "chdir": "--chdir",
-    "reservation": "--reservation",
-    "signal": "--signal",
-    "constraint": "--constraint",
-    "array": "--array",
-}
-#: Options that say how many processors a job has; the value of `nodes` may be a range, as in 2-4.
-_SIZES = ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
-#: Options without a value -> option of submit.
-_FLAGS = {name: f"--{name}" for name in ("hold", "requeue", "no-requeue", "exclusive")}
-#: Largest number of tasks, nodes or processors.
-MOST = 10**9
-
-
-class Translation(NamedTuple):
-    """Options of sbatch in our words.
-
-    Attributes
-    ----------
-    words : options of submit.
-    ignored : name and text of the options without a meaning here.
-    sizes : values of those that say how many processors the job has.
-    """
-
-    words: list[str]
-    ignored: dict[str, str]
-    sizes: dict[str, int]
-
-
-def translated(words: Sequence[str]) -> Translation:
-    """Translate options of sbatch.
-
-    Raises
-    ------
-    ValueError : sbatch has no such option, or its value is missing or wrong.
-    """
-    translation = Translation([], {}, {})
-    for name, value in SBATCH.read(words):
-        if name == "time":
-            translation.words.extend(["--walltime", _time_limit(value or "")])
-        elif name == "open-mode":
-            modes = {"a": "append", "t": "truncate"}
-            translation.words.extend(
-                ["--open-mode", modes.get((value or "")[:1].lower(), value or "")]
-            )
-        elif name in _SAME:
-            translation.words.extend([_SAME[name], value or ""])
-        elif name in _FLAGS and value is None:
-            translation.words.append(_FLAGS[name])
-        elif name in _SIZES:
-            translation.sizes[name] = count(name, value or "")
-        elif name == "kill-on-invalid-dep":
-            translation.words.extend(["--kill-on-invalid-dep"] if value == "yes" else [])
-        else:
-            translation.ignored[name] = f"--{name}" + ("" if value is None else f"={value}")
-    return translation
-
-
 def _time_limit(value: str) -> str:
     """Return the time limit in our words: 0 and -1 ask for none."""
     try:
@@ -288,11 +267,11 @@ def count(name: str, value: str) -> int:
 
     Raises
     ------
-    ValueError : it is none, or less than 1.
+    ReshapeError : it is none, or less than 1.
     """
     least = value.partition("-")[0] if name == "nodes" else value
     if not (number := whole_number(least, MOST)):
-        raise ValueError(f"--{name}: expected a number >= 1, got {value[:40]!r}")
+        raise ReshapeError(f"--{name}: expected a number >= 1, got {value[:40]!r}")
     return number
 
 

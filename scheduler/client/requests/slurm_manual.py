@@ -7,6 +7,7 @@ use are here, too.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
@@ -106,7 +107,7 @@ class Known(NamedTuple):
 
         Raises
         ------
-        ValueError : there is no such option, it is refused, or its value is missing.
+        ReshapeError : there is no such option, it is refused, or its value is missing.
         """
         word = left.pop(0)
         if word.startswith("--"):
@@ -116,14 +117,14 @@ class Known(NamedTuple):
             name, value = self.letters[word[1]], word[2:].removeprefix("=")
             equals = "=" if value else ""
         else:
-            raise ValueError(f"{word!r} is no option of {self.command}")
+            raise ReshapeError(f"{word!r} is no option of {self.command}")
         option = self.options[name]
         if option.instead:
             letter = "" if word.startswith("--") else f" ({word[:2]})"
-            raise ValueError(f"--{name}{letter} is not there: {option.instead}")
+            raise ReshapeError(f"--{name}{letter} is not there: {option.instead}")
         if equals and option.takes == "nothing":
             if word.startswith("--"):
-                raise ValueError(f"--{name} has no value, got {value!r}")
+                raise ReshapeError(f"--{name} has no value, got {value!r}")
             left.insert(0, f"-{value}")  # further letters
         elif equals:
             return name, value
@@ -131,72 +132,51 @@ class Known(NamedTuple):
             return name, None
         if left and not left[0].startswith("--"):
             return name, left.pop(0)
-        raise ValueError(f"--{name} needs a value")
+        raise ReshapeError(f"--{name} needs a value")
 
     def _full(self, written: str) -> str:
         """Return the name of an option that a word abbreviates."""
         begun = {name for known, name in self.names.items() if known.startswith(written)}
         if written not in self.names and len(begun) != 1:
             near = nearest(written, sorted(self.names))
-            raise ValueError(f"{self.command} has no option --{written}{near}")
+            raise ReshapeError(f"{self.command} has no option --{written}{near}")
         return self.names.get(written) or begun.pop()
-
-    def without_arguments(
-        self,
-        words: Sequence[str],
-        environment: Mapping[str, str],
-        alternatives: Collection[str] = (),
-    ) -> dict[str, str]:
-        """Read the options of a command that has no arguments; see `parse`.
-
-        Raises
-        ------
-        ReshapeError : those of `parse`, or there is an argument.
-        """
-        given, arguments = self.parse(words, environment, alternatives)
-        if arguments:
-            raise ReshapeError(f"{arguments[0]!r} is no option of {self.command}")
-        return given
 
     def parse(
         self,
         words: Sequence[str],
-        environment: Mapping[str, str],
         alternatives: Collection[str] = (),
-    ) -> tuple[dict[str, str], list[str]]:
-        """Divide a command line into options and arguments, in any order.
+        arguments: list[str] | None = None,
+    ) -> dict[str, str]:
+        """Read the options of a command line, which may be between arguments.
 
         Options without a value have "". The values of an option that is repeated are joined by
         commas. A variable stands for an option that the command line does not have.
 
         Parameters
         ----------
-        environment : has the variables.
         alternatives : options, one of which on the command line leaves out the variables of all.
+        arguments : to which the arguments are added; None: the command has none.
 
         Raises
         ------
         ReshapeError : there is no such option, it is refused, or its value is missing.
         """
         given: dict[str, str] = {}
-        arguments: list[str] = []
         left = [*words]
         while left:
-            if not left[0].startswith("-"):
+            if arguments is not None and not left[0].startswith("-"):
                 arguments.append(left.pop(0))
                 continue
-            try:
-                name, value = self.take(left)
-            except ValueError as error:
-                raise ReshapeError(str(error)) from None
+            name, value = self.take(left)
             given[name] = f"{given[name]},{value}" if given.get(name) else value or ""
         own = {*given, *(alternatives if given.keys() & {*alternatives} else ())}
-        for _, name, value in self.of_variables(environment):
+        for _, name, value in self.of_variables():
             if name not in own:
                 given[name] = value or ""
-        return given, arguments
+        return given
 
-    def of_variables(self, environment: Mapping[str, str]) -> Iterator[tuple[str, str, str | None]]:
+    def of_variables(self) -> Iterator[tuple[str, str, str | None]]:
         """Yield variable, option and value of each option for which a variable stands.
 
         Raises
@@ -204,7 +184,7 @@ class Known(NamedTuple):
         ReshapeError : an option is refused.
         """
         for variable, name in self.variables.items():
-            value, option = environment.get(variable), self.options[name]
+            value, option = os.environ.get(variable), self.options[name]
             if value is None or (option.takes == "value" and not value):
                 continue
             if option.takes == "nothing" and value.lower() in _OFF:
@@ -219,12 +199,12 @@ class Known(NamedTuple):
         while left:
             yield self.take(left)
 
-    def split(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Divide a command line into options and what follows; raises the errors of `take`."""
-        left = [*words]
+    def split(self, words: Sequence[str]) -> tuple[list[tuple[str, str | None]], list[str]]:
+        """Divide a command line into options, as of `read`, and what follows."""
+        left, options = [*words], []
         while left and left[0].startswith("-") and left[0] not in ("-", "--"):
-            self.take(left)
-        return [*words[: len(words) - len(left)]], left[1:] if left[:1] == ["--"] else left
+            options.append(self.take(left))
+        return options, left[1:] if left[:1] == ["--"] else left
 
 
 #: Options of a job that have no counterpart here: sbatch and srun have them.

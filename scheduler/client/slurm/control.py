@@ -36,10 +36,7 @@ _UPDATES = {
 
 def scontrol(words: Sequence[str]) -> None:
     """Show and change jobs, as scontrol(1) does."""
-    try:
-        _, left = SCONTROL.split(words)
-    except ValueError as error:
-        raise ReshapeError(str(error)) from None
+    _, left = SCONTROL.split(words)
     verb, rest = (left[0].lower(), left[1:]) if left else ("", [])
     changes: dict[str, Callable[[JobHandle], None]] = {
         "hold": JobHandle.hold,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -61,7 +60,7 @@ _STATE_NAMES = {state.value: state.name for state in JobState if state.name not 
 
 def squeue(words: Sequence[str]) -> None:
     """List jobs as squeue(1) does."""
-    given = SQUEUE.without_arguments(words, os.environ, ("format", "Format", "long", "start"))
+    given = SQUEUE.parse(words, ("format", "Format", "long", "start"))
     usual = _STARTS if "start" in given else _LONG_JOBS if "long" in given else _JOBS
     form = ListingFormat.parse(given.get("Format") or given.get("format") or usual)
     usual_states = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
@@ -86,7 +85,7 @@ def squeue(words: Sequence[str]) -> None:
 
 def sacct(words: Sequence[str]) -> None:
     """List ended and other jobs as sacct(1) does, a line for each job without its steps."""
-    given = SACCT.without_arguments(words, os.environ, ("format", "brief"))
+    given = SACCT.parse(words, ("format", "brief"))
     if "helpformat" in given:
         print(*_AS_WRITTEN.values(), *(name for name in FIELDS if name not in _AS_WRITTEN))
         return
@@ -287,7 +286,7 @@ _OF_SINFO = {
 
 def sinfo(words: Sequence[str]) -> None:
     """List partitions and their nodes as sinfo(1) does."""
-    given = SINFO.without_arguments(words, os.environ)
+    given = SINFO.parse(words)
     state = "%11T" if "long" in given else "%6t"
     usual = f"%10N %6D %9P {state} %c" if "Node" in given else f"%9P %5a %10l %6D {state} %N"
     form = in_letters(given.get("format") or usual, _OF_SINFO)

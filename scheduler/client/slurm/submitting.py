@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import signal
 import socket
@@ -18,7 +17,7 @@ from reshape.wire.identity import identity_of_script
 from scheduler.client.api.client import Client, JobHandle, ended_jobs
 from scheduler.client.requests.script_file import (
     JobScript,
-    Translation,
+    ScriptOptions,
     count,
     fields_of,
     options_of,
@@ -26,7 +25,6 @@ from scheduler.client.requests.script_file import (
     script_of_text,
     script_submission,
     tasks,
-    translated,
     wrapped,
 )
 from scheduler.client.requests.slurm_manual import SBATCH, SCANCEL, SRUN
@@ -42,9 +40,7 @@ from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
 
 #: Options of sbatch about the command itself.
-_OF_COMMAND = ("parsable", "wait", "wrap", "quiet", "verbose", "export", "input")
-#: Those of them that a line of a script may have.
-_OF_LINES = re.compile("--(export|input|wait)(?:=(.*))?")
+_OF_COMMAND = ("parsable", "wait", "quiet", "verbose", "export", "input")
 #: What is left of an environment with ``--export=NONE``.
 _KEPT = ("PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "RESHAPE_DIR", "RESHAPE_ACCESS")
 #: Seconds between looks at the output of a job of srun.
@@ -57,32 +53,24 @@ _OF_STEP = ("export", "input", "output", "error")
 
 def sbatch(words: Sequence[str]) -> int:
     """Submit a job script, as sbatch(1) does, and return the exit code of the command."""
-    try:
-        given, rest = SBATCH.split(words)
-        named, translation = dict(SBATCH.read(given)), translated(given)
-    except ValueError as error:
-        raise ReshapeError(str(error)) from None
-    script = _script(named.get("wrap"), rest)
-    lines = {match[1]: match[2] for text in script.ignored if (match := _OF_LINES.match(text))}
-    fields, sizes = options_of(script), dict(script.sizes)
-    ignored = {text: text for text in script.ignored if not _OF_LINES.match(text)}
-    for part, where in (*_of_variables(), (translation, "sbatch")):  # each overrides those before
-        fields |= fields_of(part.words, where)
-        sizes |= part.sizes
-        ignored |= {name: text for name, text in part.ignored.items() if name not in _OF_COMMAND}
-    script = script._replace(sizes=sizes, ignored=[*ignored.values()])
+    given, rest = SBATCH.split(words)
+    script = _script(dict(given).get("wrap"), rest)
+    given = [(name, value) for name, value in given if name != "wrap"]
+    options, fields = script.options, options_of(script)
+    for variable, name, value in SBATCH.of_variables():  # each overrides those before
+        fields |= fields_of(options.add([(name, value)]), variable)
+    fields |= fields_of(options.add(given), "sbatch")
+    named = {name: options.ignored.pop(name) for name in _OF_COMMAND if name in options.ignored}
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
-    variables_named = {name: value for _, name, value in SBATCH.of_variables(os.environ)}
-    named = lines | variables_named | named
     _check_input(named)
     fields |= _environment(named.get("export"))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
     task = variables.SlurmTask(
-        tasks(sizes),
-        sizes.get("cpus-per-task", 0),
+        tasks(options.sizes),
+        options.sizes.get("cpus-per-task", 0),
         submission.name,
-        sizes.get("ntasks-per-node", 0),
+        options.sizes.get("ntasks-per-node", 0),
         socket.gethostname(),
         os.getcwd(),
         named.get("input") or "",
@@ -96,15 +84,6 @@ def sbatch(words: Sequence[str]) -> int:
         elif "quiet" not in named:
             print(f"Submitted batch job {answer.job}", flush=True)
         return _waited(service, answer.job) if "wait" in named else 0
-
-
-def _of_variables() -> Iterator[tuple[Translation, str]]:
-    """Yield what each variable of sbatch asks for, and the variable."""
-    for variable, name, value in SBATCH.of_variables(os.environ):
-        try:
-            yield translated([f"--{name}" + ("" if value is None else f"={value}")]), variable
-        except ValueError as error:
-            raise ReshapeError(f"{variable}: {error}") from None
 
 
 def _waited(service: Client, number: int) -> int:
@@ -167,21 +146,13 @@ def _script(command: str | None, rest: Sequence[str]) -> JobScript:
 
 def srun(words: Sequence[str]) -> int:
     """Run a program as a step of the job of this script, or as a job; return its exit code."""
-    try:
-        given, argv = SRUN.split(words)
-        named = dict(SRUN.read(given))
-        sizes = {
-            name: count(name, value or "")
-            for name, value in named.items()
-            if name in ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
-        }
-        of_script = {
-            name: count(name, os.environ[name])
-            for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS_PER_NODE")
-            if os.environ.get(name)
-        }
-    except ValueError as error:
-        raise ReshapeError(str(error)) from None
+    given, argv = SRUN.split(words)
+    named = dict(given)
+    of_script = {
+        name: count(name, os.environ[name])
+        for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS_PER_NODE")
+        if os.environ.get(name)
+    }
     if not argv:
         raise ReshapeError("name a program to run")
     _check_input(named)
@@ -189,26 +160,27 @@ def srun(words: Sequence[str]) -> int:
     for name in _NOT_OF_STEP if is_step else ():
         if name in named:
             raise ReshapeError(f"--{name} has no effect on a step: give it to sbatch")
-    for _, name, value in SRUN.of_variables(os.environ):
+    for _, name, value in SRUN.of_variables():
         if not is_step or name in _OF_STEP:
             named.setdefault(name, value)
+    options = ScriptOptions()
+    fields = fields_of(options.add(named.items()), "srun")
+    sizes = options.sizes
     per_task = sizes.get("cpus-per-task", of_script.get("SLURM_CPUS_PER_TASK", 0))
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
     processes = of_script.get("SLURM_NTASKS", 1) if is_step and not asks else tasks(sizes)
     name = named.get("job-name") or Path(argv[0]).name
-    own = {each: value for each, value in named.items() if SRUN.options[each].has_effect}
-    words = [f"--{each}" + ("" if value is None else f"={value}") for each, value in own.items()]
-    fields = fields_of(translated(words).words, "srun") | {"name": name}
+    fields |= {"name": name, "per_process": max(1, per_task)}
     fields |= _environment(named.get("export"))
-    fields["per_process"] = max(1, per_task)
     processors = processes * max(1, per_task)
     files: dict[str, Any] = {name: named.get(name) or "" for name in ("output", "error")}
     with _input(named.get("input") or "all") as read:
         per_node = sizes.get("ntasks-per-node", of_script.get("SLURM_NTASKS_PER_NODE", 0))
         place = socket.gethostname(), os.getcwd()
         task = variables.SlurmTask(processes, per_task, name, per_node, *place)
-        inherited = variables.of_script() if is_step else {}
-        command = variables.command(argv, task._replace(**files | read), inherited)
+        if is_step:
+            task = task._replace(inherited=variables.of_script())
+        command = variables.command(argv, task._replace(**files | read))
         if is_step:
             own_fields = ("name", "cwd", "environment", "per_process")
             fields = {field: fields[field] for field in own_fields if field in fields}
@@ -262,7 +234,8 @@ def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
 
 def scancel(words: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal, as scancel(1) does."""
-    given, jobs = SCANCEL.parse(words, os.environ)
+    jobs: list[str] = []
+    given = SCANCEL.parse(words, arguments=jobs)
     number = _signal(given["signal"]) if "signal" in given else 0
     with Client() as service:
         handles = _named(service, given, jobs)

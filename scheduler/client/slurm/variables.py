@@ -1,14 +1,14 @@
 """Slurm's variables of a job or task, from those of the service; and a program that runs with them.
 
-    python -P -m scheduler.client.slurm.variables [OPTION]... -- PROGRAM [ARGUMENT]...
+    python -P -m scheduler.client.slurm.variables TASK PROGRAM [ARGUMENT]...
 
 Scripts that `sbatch` submits, and programs that `srun` starts, are started by this program, which
-becomes the other one.
+becomes the other one. TASK is a `SlurmTask` in JSON.
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import os
 import socket
 import sys
@@ -46,7 +46,7 @@ _HYDRA = {"HYDRA_LAUNCHER": "fork", "HYDRA_RMK": "user"}
 
 
 class SlurmTask(NamedTuple):
-    """What a process of a job is started with: an option of this program each.
+    """What a process of a job is started with.
 
     Attributes
     ----------
@@ -57,6 +57,7 @@ class SlurmTask(NamedTuple):
     input, output, error : files of each process, with placeholders; "": those of this one.
     source : input for `open_input`; "": none.
     reader : the only process that gets it; "": all.
+    inherited : variables that replace those of the process.
     """
 
     tasks: int = 0
@@ -70,6 +71,7 @@ class SlurmTask(NamedTuple):
     error: str = ""
     source: str = ""
     reader: str = ""
+    inherited: Mapping[str, str] = {}
 
 
 def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float) -> dict[str, str]:
@@ -138,33 +140,15 @@ def of_script() -> dict[str, str]:
     return {name: os.environ[name] for name in _OF_JOB if name in os.environ}
 
 
-def command(
-    argv: Sequence[str], task: SlurmTask, inherited: Mapping[str, str] | None = None
-) -> list[str]:
-    """Return the command that runs a program with variables of Slurm.
-
-    Parameters
-    ----------
-    inherited : variables that replace those of the process.
-    """
-    words = [sys.executable, "-P", "-m", __spec__.name]
-    given = task._asdict().items()
-    words += [f"--{name.replace('_', '-')}={value}" for name, value in given if value]
-    words += [f"--variable={name}={value}" for name, value in (inherited or {}).items()]
-    return [*words, "--", *argv]
+def command(argv: Sequence[str], task: SlurmTask) -> list[str]:
+    """Return the command that runs a program with variables of Slurm."""
+    fields = {name: value for name, value in task._asdict().items() if value}
+    return [sys.executable, "-P", "-m", __spec__.name, json.dumps(fields), *argv]
 
 
-def main(words: Sequence[str]) -> None:
+def main(task: SlurmTask, argv: Sequence[str]) -> None:
     """Become a program with variables of Slurm."""
-    parser = argparse.ArgumentParser()
-    for name, default in SlurmTask._field_defaults.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
-    parser.add_argument("--variable", action="append", default=[])
-    parser.add_argument("argv", nargs="+")
-    given = parser.parse_args(words)
-    task = SlurmTask(**{name: getattr(given, name) for name in SlurmTask._fields})
-    variables = slurm_variables(os.environ, task, time.time())
-    variables |= {name: value for name, _, value in (v.partition("=") for v in given.variable)}
+    variables = slurm_variables(os.environ, task, time.time()) | {**task.inherited}
     if task.source and task.reader in ("", variables["SLURM_PROCID"]):
         os.dup2(open_input(task.source), 0)
     for descriptor, file in enumerate((task.input, task.output, task.error or task.output)):
@@ -172,9 +156,9 @@ def main(words: Sequence[str]) -> None:
             _redirect(descriptor, file, variables)
     os.environ.update(variables)
     try:
-        os.execvp(given.argv[0], given.argv)
+        os.execvp(argv[0], [*argv])
     except OSError as error:
-        sys.exit(f"srun: error: cannot start {given.argv[0]}: {error.strerror}")
+        sys.exit(f"srun: error: cannot start {argv[0]}: {error.strerror}")
 
 
 def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> None:
@@ -206,4 +190,4 @@ def _redirect(descriptor: int, pattern: str, variables: Mapping[str, str]) -> No
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main(SlurmTask(**json.loads(sys.argv[1])), sys.argv[2:])

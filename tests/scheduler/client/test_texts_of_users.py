@@ -36,13 +36,13 @@ from scheduler.client.options import (
     resource_amounts,
 )
 from scheduler.client.requests.script_file import (
+    ScriptOptions,
     count,
     fields_of,
     options_of,
     script_of_text,
-    translated,
 )
-from scheduler.client.requests.slurm_manual import MANUAL, SRUN
+from scheduler.client.requests.slurm_manual import MANUAL, SBATCH, SRUN
 from scheduler.client.slurm.listings import hosts, states
 from scheduler.client.slurm.programs import main
 from scheduler.model.arrays import TaskArray
@@ -125,7 +125,8 @@ FORMS = {
         ("0", "12"),
     ),
     "directives of Slurm": Form(
-        lambda text: translated(shlex.split(text)), [line[8:] for line in DIRECTIVES]
+        lambda text: ScriptOptions().add(SBATCH.read(shlex.split(text))),
+        [line[8:] for line in DIRECTIVES],
     ),
     "options of srun": Form(
         lambda text: [*SRUN.read(shlex.split(text))], ("-n2 -K --mpi=pmi2", "-l", "--het-group=0")

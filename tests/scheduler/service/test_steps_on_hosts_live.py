@@ -14,7 +14,7 @@ from scheduler.protocol import messages as m
 pytestmark = pytest.mark.hosts
 
 SCRIPT = """
-SLURM="python -P -m scheduler.client.slurm.variables --tasks=2 --cpus-per-task=0 --name=x --"
+SLURM='python -P -m scheduler.client.slurm.variables {"tasks":2,"name":"x"}'
 SHOW='echo $SLURM_JOB_NODELIST $SLURM_JOB_NUM_NODES $SLURM_NODEID $SLURM_PROCID'
 $SLURM sh -c "$SHOW"
 reshape run -n 2 $SLURM sh -c "$SHOW"

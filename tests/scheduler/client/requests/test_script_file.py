@@ -9,10 +9,10 @@ from command_line import invoke
 
 from reshape.errors import ReshapeError
 from scheduler.client.requests.script_file import (
+    ScriptOptions,
     processors,
     read_script,
     tasks,
-    translated,
     wrapped,
 )
 from scheduler.client.requests.slurm_manual import SBATCH
@@ -38,12 +38,12 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
 
 def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None:
     script = read_script(write(tmp_path, SCRIPT))
-    assert script.words == [
+    assert script.options.words == [
         *("-n", "3", "--priority", "5", "--name", "my case", "--walltime", "1-12"),
         *("--partition", "short", "--exclusive", "--constraint", "gpu&fast"),
     ]
-    assert script.ignored == ["--mem=4G"]
-    assert script.sizes == {"cpus-per-task": 2}
+    assert script.options.texts == ["--mem=4G"]
+    assert script.options.sizes == {"cpus-per-task": 2}
     assert script.late == [9]
     assert script.argv(["a"]) == [str(tmp_path / "job.sh"), "a"]
     assert script.text == SCRIPT
@@ -88,14 +88,16 @@ def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why:
 def test_options_of_slurm_in_both_forms() -> None:
     words = ["-n4", "-J", "a", "--time=10", "-H", "--kill-on-invalid-dep=yes", "--no-requeue"]
     words += ["-a0-9%2", "-d", "afterok:1?after:2", "-e", "%x.err", "--signal=B:USR1@9"]
-    assert translated([*words, "--exclusive=user"]) == (
+    options = ScriptOptions()
+    options.add(SBATCH.read([*words, "--exclusive=user"]))
+    assert options == ScriptOptions(
         [
             *("--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
             *("--no-requeue", "--array", "0-9%2"),
             *("--dependency", "afterok:1?after:2"),
             *("--error", "%x.err", "--signal", "B:USR1@9"),
         ],
-        {"exclusive": "--exclusive=user"},
+        {"exclusive": "user"},
         {"ntasks": 4},
     )
 
@@ -115,7 +117,7 @@ def test_options_of_slurm_in_both_forms() -> None:
     ],
 )
 def test_habits_of_slurm(given: str, words: list[str]) -> None:
-    assert translated(given.split()).words == words
+    assert ScriptOptions().add(SBATCH.read(given.split())) == words
 
 
 @pytest.mark.parametrize(
@@ -139,14 +141,14 @@ def test_the_processors_of_slurms_options(
 @pytest.mark.parametrize(
     ("words", "options", "rest"),
     [
-        ("--parsable -n 2 job.sh -n 3", "--parsable -n 2", "job.sh -n 3"),
-        ("-J a --wrap=x", "-J a --wrap=x", ""),
-        ("-", "", "-"),
-        ("job.sh", "", "job.sh"),
+        ("--parsable -n 2 job.sh -n 3", {"parsable": None, "ntasks": "2"}, "job.sh -n 3"),
+        ("-J a --wrap=x", {"job-name": "a", "wrap": "x"}, ""),
+        ("-", {}, "-"),
+        ("job.sh", {}, "job.sh"),
     ],
 )
-def test_a_command_line_of_sbatch(words: str, options: str, rest: str) -> None:
-    assert SBATCH.split(words.split()) == (options.split(), rest.split())
+def test_a_command_line_of_sbatch(words: str, options: dict[str, str | None], rest: str) -> None:
+    assert SBATCH.split(words.split()) == ([*options.items()], rest.split())
 
 
 @pytest.mark.parametrize(

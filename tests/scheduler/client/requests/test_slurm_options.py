@@ -67,31 +67,36 @@ def test_options_are_read_as_getopt_does() -> None:
         "all",
         {"json:J": "write it"},
     )
-    assert known.parse(["-nXj", "1", "-j2", "--use=R", "7", "--sort", "-p", "--all"], {}) == (
-        {"noheader": "", "exact": "", "jobs": "1,2", "users": "R", "sort": "-p", "all": ""},
-        ["7"],
-    )
-    assert known.parse(["--nice", "5", "--nice=3"], {}) == ({"nice": "3"}, ["5"])
+    arguments: list[str] = []
+    words = ["-nXj", "1", "-j2", "--use=R", "7", "--sort", "-p", "--all"]
+    options = {"noheader": "", "exact": "", "jobs": "1,2", "users": "R", "sort": "-p", "all": ""}
+    assert known.parse(words, arguments=arguments) == options
+    assert known.parse(["--nice", "5", "--nice=3"], arguments=arguments) == {"nice": "3"}
+    assert arguments == ["7", "5"]
     for words, told in (
         (["--json"], "--json is not there: write it"),
         (["-nJ"], "--json (-J) is not there: write it"),
         (["--exact=yes"], "--exact has no value, got 'yes'"),
         (["--jobs"], "--jobs needs a value"),
         (["--jbos=3"], "list has no option --jbos; did you mean jobs?"),
+        (["7"], "'7' is no option of list"),
     ):
         with pytest.raises(ReshapeError, match=re.escape(told)):
-            known.parse(words, {})
+            known.parse(words)
 
 
-def test_variables_stand_for_options() -> None:
+def test_variables_stand_for_options(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Known.of(
         "list", "all format=:o long:l name=", "", {"json": "write it"},
         "LIST_ALL LIST_FORMAT LIST_NAMES:name LIST_JSON",
     )  # fmt: skip
-    environment = {"LIST_ALL": "1", "LIST_FORMAT": "%i", "LIST_NAMES": ""}
-    assert known.parse([], environment)[0] == {"all": "", "format": "%i"}
-    assert known.parse(["-o%j"], environment)[0] == {"all": "", "format": "%j"}
-    assert known.parse(["-l"], environment, ("format", "long"))[0] == {"all": "", "long": ""}
-    assert known.parse([], {"LIST_ALL": "false"})[0] == {}
+    for name, value in {"LIST_ALL": "1", "LIST_FORMAT": "%i", "LIST_NAMES": ""}.items():
+        monkeypatch.setenv(name, value)
+    assert known.parse([]) == {"all": "", "format": "%i"}
+    assert known.parse(["-o%j"]) == {"all": "", "format": "%j"}
+    assert known.parse(["-l"], ("format", "long")) == {"all": "", "long": ""}
+    monkeypatch.setenv("LIST_ALL", "false")
+    assert known.parse([]) == {"format": "%i"}
+    monkeypatch.setenv("LIST_JSON", "1")
     with pytest.raises(ReshapeError, match="LIST_JSON: --json is not there: write it"):
-        known.parse([], {"LIST_JSON": "1"})
+        known.parse([])
