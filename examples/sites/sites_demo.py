@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import secrets
 import signal
 import sys
 import tempfile
@@ -39,7 +40,6 @@ from scheduler.client.sites.sites_file import METRICS, SitesFile, read_sites
 from scheduler.client.sites.submitting import (
     RECORDS_VARIABLE,
     SubmissionRecord,
-    new_key,
     ranked,
     request_of,
     submit_to_best,
@@ -129,7 +129,7 @@ def submit(
         print(line, file=sys.stderr)
     for site in order:
         paced = msgspec.structs.replace(submission, argv=job.argv(site.cpu_factor))
-        accepted, refused = submit_to_best([site], paced, new_key(), sites.deadline_s)
+        accepted, refused = submit_to_best([site], paced, secrets.token_hex(8), sites.deadline_s)
         if accepted is not None:
             return accepted
         failed |= refused

@@ -106,7 +106,7 @@ def quote_text(quote: Quote) -> str:
         "Start": f"{moment(quote.start)}, in {duration(quote.wait_s)}",
         "End": moment(quote.end),
         "Processors": quote.processors or "-",
-        "Slowdown": "-" if quote.slowdown is None else f"{quote.slowdown:.2f}",
+        "Slowdown": slowdown_text(quote),
     }
     if quote.looked_ahead_s is not None:
         lines["Looked ahead"] = f"{format_time(quote.looked_ahead_s)}; more takes too long"
@@ -120,6 +120,11 @@ def quote_text(quote: Quote) -> str:
         if quote.outcomes:
             lines["Futures"] += f"; calibrated by {counted(quote.outcomes, 'past forecast')}"
     return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
+
+
+def slowdown_text(quote: Quote) -> str:
+    """Write the quoted slowdown, which is not known without an end."""
+    return "-" if quote.slowdown is None else f"{quote.slowdown:.2f}"
 
 
 def waiting_lines(waiting: Waiting) -> list[str]:

@@ -6,8 +6,9 @@ the chosen site has accepted it.
 
 from __future__ import annotations
 
+import secrets
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import inf
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.client import Client, list_jobs
 from scheduler.client.api.service_option import opened
 from scheduler.client.columns import queue_format
-from scheduler.client.forecasting import duration, moment
+from scheduler.client.forecasting import duration, moment, slowdown_text
 from scheduler.client.options import JobRange, echo_json
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import read_sites
@@ -25,7 +26,6 @@ from scheduler.client.sites.submitting import (
     OutcomeUnknownError,
     SubmissionRecord,
     check_key,
-    new_key,
     ranked,
     request_of,
     retry,
@@ -75,7 +75,7 @@ def submit_job(
     The process ends with exit code 3 or 4 if no job was accepted for sure.
     """
     sites = read_sites(file)
-    key = new_key() if key is None else key
+    key = secrets.token_hex(8) if key is None else key
     check_key(key)
     request = request_of(submission, inf if max_cost is None else max_cost)
     answers, failed = collect(sites.sites, submission, sites.deadline_s)
@@ -136,27 +136,21 @@ def _show(
         }
         echo_json(data)
         return
-    lines = []
-    for site in rows:
-        quote = site.quoted
-        slowdown = quote.slowdown
-        lines.append(
-            (
-                site.name,
-                moment(quote.start),
-                duration(quote.wait_s),
-                moment(quote.end),
-                "-" if slowdown is None else f"{slowdown:.2f}",
-                f"{cost(request, site):.6g}",
-                str(site.queued()),
-                f"{site.work_left():.0f}",
-                failed.get(site.name, ""),
-            )
-        )
-    head = ("SITE", "START", "WAIT", "END", "SLOWDOWN", "COST", "QUEUED", "WORK", "NOTE")
+    columns: dict[str, Callable[[SiteAnswers], object]] = {
+        "SITE": lambda site: site.name,
+        "START": lambda site: moment(site.quoted.start),
+        "WAIT": lambda site: duration(site.quoted.wait_s),
+        "END": lambda site: moment(site.quoted.end),
+        "SLOWDOWN": lambda site: slowdown_text(site.quoted),
+        "COST": lambda site: f"{cost(request, site):.6g}",
+        "QUEUED": lambda site: site.queued(),
+        "WORK": lambda site: f"{site.work_left():.0f}",
+        "NOTE": lambda site: failed.get(site.name, ""),
+    }
+    heads, lines, left = Table.of(rows, columns, "SITE NOTE")
     names = {site.name for site in rows}
-    lines += [(name, *("-",) * 7, why) for name, why in failed.items() if name not in names]
-    click.echo(render(Table(head, lines, left=frozenset({"SITE", "NOTE"}))))
+    away = [(name, *("-",) * 7, why) for name, why in failed.items() if name not in names]
+    click.echo(render(Table(heads, [*lines, *away], left)))
     if order:
         click.echo(f"the job would be submitted to {order[0].name}")
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import TypeVar
 
@@ -26,44 +25,24 @@ from scheduler.protocol import messages as m
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
 class SiteAnswers:
-    """What a site answered.
+    """What a site answered, as an `AskedSite`.
 
     Parameters
     ----------
     description : of the site.
-    info : state of its service.
+    info : state of its service, with the processors of the nodes that are up.
     quoted : quote for the job.
-    queued_work : processors times walltime of its queued jobs, processor-seconds.
-    queued_processors : number of processors that they request.
+    queued_jobs : its queued jobs.
     """
 
-    description: Site
-    info: m.Info
-    quoted: Quote
-    queued_work: float = 0.0
-    queued_processors: int = 0
-
-    @property
-    def name(self) -> str:
-        """Name of the site."""
-        return self.description.name
-
-    @property
-    def processors(self) -> int:
-        """Number of processors of the nodes that are up."""
-        return self.info.processors
-
-    @property
-    def cpu_factor(self) -> float:
-        """Factor of all run times on the site."""
-        return self.description.cpu_factor
-
-    @property
-    def price(self) -> float:
-        """Cost of a processor for an hour."""
-        return self.description.price
+    def __init__(
+        self, description: Site, info: m.Info, quoted: Quote, queued_jobs: Sequence[m.JobInfo] = ()
+    ) -> None:
+        self.description, self.info, self.quoted = description, info, quoted
+        self.name, self.processors = description.name, info.processors
+        self.cpu_factor, self.price = description.cpu_factor, description.price
+        self._queued_jobs = queued_jobs
 
     def submitted(self) -> int:
         """Number of jobs that were submitted to the site so far."""
@@ -79,12 +58,13 @@ class SiteAnswers:
 
     def work_left(self) -> float:
         """Work of the queued jobs, processor-seconds."""
-        return self.queued_work
+        return sum(job.requested * job.walltime_s for job in self._queued_jobs)
 
     def load(self) -> float:
         """Processors that live and queued jobs hold or request, divided by those of the site."""
-        held = self.info.processors - self.info.free
-        return (held + self.queued_processors) / max(1, self.info.processors)
+        held = self.processors - self.info.free
+        requested = sum(job.requested for job in self._queued_jobs)
+        return (held + requested) / max(1, self.processors)
 
     def wait_s(self, request: SiteRequest, at_most_s: float = inf) -> float:
         """Quoted wait, s; inf if the job does not start within the horizon of the service."""
@@ -157,9 +137,7 @@ def _answers(
     _check_limits(site, sent)
     info = client.info(deadline_s)
     queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
-    work = sum(job.requested * job.walltime_s for job in queued)
-    quoted = quote_of(client, sent, timeout=deadline_s)
-    return SiteAnswers(site, info, quoted, work, sum(job.requested for job in queued))
+    return SiteAnswers(site, info, quote_of(client, sent, timeout=deadline_s), queued)
 
 
 def _check_limits(site: Site, submission: m.Submission) -> None:

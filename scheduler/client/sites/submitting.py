@@ -21,7 +21,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import secrets
 import time
 from collections.abc import Sequence
 from math import inf
@@ -82,11 +81,6 @@ def records_folder() -> Path:
     """Folder of the records: RESHAPE_SUBMISSIONS, else ~/.reshape/submissions."""
     given = os.environ.get(RECORDS_VARIABLE)
     return Path(given) if given else Path.home() / ".reshape" / "submissions"
-
-
-def new_key() -> str:
-    """Return a key that was not used before."""
-    return secrets.token_hex(8)
 
 
 def check_key(key: str) -> None:

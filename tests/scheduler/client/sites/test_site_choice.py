@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from job_infos import ended
 
 from reshape.errors import ConfigError, ReshapeError
 from scheduler import Client
@@ -50,7 +51,8 @@ def answers(
     quoted = Quote(0.0, None, None, None, None, "", ())
     if wait_s is not None:
         quoted = Quote(0.0, wait_s, wait_s + 3600, wait_s, 1 + wait_s / 3600, "0-1", ())
-    return SiteAnswers(Site(name, name, cost_per_unit=price), info, quoted, work)
+    jobs = [ended(1, 0.0, None, 0.0, requested=1, walltime_s=work)]
+    return SiteAnswers(Site(name, name, cost_per_unit=price), info, quoted, jobs)
 
 
 SITES = [
