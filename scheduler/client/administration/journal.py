@@ -16,7 +16,17 @@ import msgspec
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.options import MOMENT, echo_json, json_option
+from scheduler.config.settings import JournalConfig
+from scheduler.journal.descriptions import decode_summary
+from scheduler.journal.journal import Journal
+from scheduler.journal.journal_format import REMOVED, SUMMARY, unseal
+from scheduler.journal.journal_reader import reading
+from scheduler.journal.opening import HighWaterMark, back_up, missing_from
+from scheduler.journal.recovery import request_cancellations
+from scheduler.journal.retention import Retention
+from scheduler.journal.retention import prune as remove_ended
 from scheduler.model.events import JobSubmitted
+from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, render
 
@@ -58,9 +68,6 @@ def info(directory: Path, as_json: bool) -> None:
 
 
 def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
-    from scheduler.journal.journal_format import REMOVED
-    from scheduler.journal.journal_reader import reading  # late: these load a core
-
     path = directory / "journal.db"
     with reading(directory) as reader:
 
@@ -101,10 +108,8 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 @example("reshape journal compact ~/.reshape")
 def compact(directory: Path, keep_resize_points: int) -> None:
     """Replace old resize points by sums, and release free space to the file system."""
-    from scheduler.config.settings import JournalConfig
-    from scheduler.journal.retention import Retention
-
-    with _alone(directory) as (opened, before):
+    with _alone(directory) as opened:
+        before = _bytes(directory)
         Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
     _vacuum(directory)
     click.echo(f"{directory}: {_mib(before)}, now {_mib(_bytes(directory))}")
@@ -118,11 +123,9 @@ def compact(directory: Path, keep_resize_points: int) -> None:
 @example("reshape journal prune --before 2026-01-01 ~/.reshape")
 def prune(directory: Path, before: float) -> None:
     """Remove ended jobs with all that the journal holds of them; their numbers are not reused."""
-    from scheduler.journal.retention import prune as remove
-
     count = 0
-    with _alone(directory) as (opened, _):
-        while removed := remove(opened, before, 1000):
+    with _alone(directory) as opened:
+        while removed := remove_ended(opened, before, 1000):
             opened.commit()
             count += removed
     click.echo(f"{directory}: removed {counted(count, 'job')}")
@@ -138,13 +141,10 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 
     A service that runs takes 'reshape cancel'.
     """
-    from scheduler.journal.recovery import request_cancellations
-    from scheduler.node.directory import ServiceDirectory
-
     if not jobs and user is None:
         raise click.UsageError("no job is named: give numbers of jobs, or --user")
     by = ServiceDirectory(directory).owner
-    with _alone(directory) as (opened, _):
+    with _alone(directory) as opened:
         why = f"cancelled by {by} while the service did not run"
         asked = request_cancellations(opened, jobs, user, why)
     text = f"{counted(len(asked), 'job')} will be cancelled when the service starts"
@@ -156,10 +156,6 @@ def cancel(directory: Path, jobs: tuple[int, ...], user: str | None) -> None:
 @example("reshape journal export ~/.reshape > journal.jsonl")
 def export(directory: Path) -> None:
     """Print a journal as JSON lines: jobs that have ended, then all its events and orders."""
-    from scheduler.journal.descriptions import decode_summary
-    from scheduler.journal.journal_format import SUMMARY, unseal
-    from scheduler.journal.journal_reader import reading
-
     encode = msgspec.json.Encoder().encode
     with reading(directory) as reader:
         for job, summary in reader.rows("SELECT job, summary FROM summaries ORDER BY job"):
@@ -182,8 +178,6 @@ def check(directory: Path) -> None:
     A large journal takes about a minute for each million jobs. A service checks its journal when it
     starts, too, for at most half a second.
     """
-    from scheduler.journal.opening import HighWaterMark, missing_from
-
     path = directory / "journal.db"
     mark = HighWaterMark(path)  # before the journal, which may grow
     missing, _ = missing_from(path, mark, inf)
@@ -202,8 +196,6 @@ def backup(directory: Path, copy: Path) -> None:
 
     COPY is as private as the directory, and is a service directory itself; see docs/backup.md.
     """
-    from scheduler.journal.opening import back_up
-
     last = back_up(directory, copy)
     click.echo(f"{copy}: complete and undamaged, up to job {last}")
 
@@ -223,11 +215,8 @@ def _print_line(line: bytes) -> None:
 
 
 @contextmanager
-def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
-    """Open the journal of a service that does not run; yield it and its size in bytes."""
-    from scheduler.journal.journal import Journal
-    from scheduler.node.directory import ServiceDirectory
-
+def _alone(directory: Path) -> Iterator[Journal]:
+    """Open the journal of a service that does not run."""
     service = ServiceDirectory(directory)
     if not service.journal.is_file():
         raise ReshapeError(f"there is no journal in {directory}: name the directory of a service")
@@ -239,7 +228,7 @@ def _alone(directory: Path) -> Iterator[tuple[Any, int]]:
             )
         opened = Journal(service.journal)
         try:
-            yield opened, _bytes(directory)
+            yield opened
         finally:
             opened.close()
 
