@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 import zmq
 
@@ -128,12 +127,7 @@ class TrialDriver:
     def __enter__(self) -> TrialDriver:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End all groups, and remove what they have left in shared memory."""
         for group in self.groups.values():
             self.kill(group)
