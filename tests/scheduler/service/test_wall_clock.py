@@ -16,13 +16,11 @@ from set_clock import WallClock
 
 from reshape.__main__ import main
 from reshape.wire.codec import MAX_ANSWER_BYTES
+from scheduler.model.events import JobSpec
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 from scheduler.service.forecaster_process import Forecaster
-from scheduler.service.reader_process import (
-    ForecastQuestion,
-    spec_of,
-)
+from scheduler.service.reader_process import ForecastQuestion
 from scheduler.text.formats import format_moment
 
 HOUR_S = 3600.0
@@ -131,7 +129,7 @@ def test_forecasts_are_by_the_wall_clock(desk: Desk, wall: WallClock) -> None:
     for question in (
         ForecastQuestion(m.RequestForecast(), now),
         ForecastQuestion(m.RequestForecast(of=2, futures=2), now),
-        ForecastQuestion(quote, now, spec_of(JOB)),
+        ForecastQuestion(quote, now, JobSpec(1, 60.0)),
     ):
         answer = decode(forecaster.answer(1, question), MAX_ANSWER_BYTES)
         assert isinstance(answer, m.ForecastResult), answer
