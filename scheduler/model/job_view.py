@@ -20,8 +20,8 @@ from scheduler.model.history import History
 from scheduler.model.job import Job
 
 
-class _ReadOnly:
-    """Part of the scheduler state as user-defined code sees it."""
+class ReadOnly:
+    """A part of the scheduler state, or a site, as user-defined code sees it."""
 
     __slots__ = ("_own",)
 
@@ -31,18 +31,18 @@ class _ReadOnly:
     if TYPE_CHECKING:  # without a `__setattr__`, so that an assignment is an error of types
 
         def __getattr__(self, name: str) -> Any:
-            """Read a member that `_reads` adds."""
+            """Read a member that `reads` adds."""
 
     else:
 
         def __setattr__(self, name: str, value: object = None) -> None:
             """Refuse to change what the core decides on."""
-            raise AttributeError(f"a policy cannot change {name!r} of {self!r}: it only reads jobs")
+            raise AttributeError(f"a policy cannot change {name!r} of {self!r}, only read it")
 
         __delattr__ = __setattr__
 
 
-class ReadOnlyHistory(_ReadOnly):
+class ReadOnlyHistory(ReadOnly):
     """Performance history of a job, for reading; its members are those of `History`."""
 
     __slots__ = ()
@@ -53,7 +53,7 @@ class ReadOnlyHistory(_ReadOnly):
         return "the history of a job"
 
 
-class ReadOnlyJob(_ReadOnly):
+class ReadOnlyJob(ReadOnly):
     """A job, for reading; its members are those of `Job`."""
 
     __slots__ = ("_specs",)
@@ -88,7 +88,7 @@ _SHOWN: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _reads(cls: type, names: Iterable[str]) -> None:
+def reads(cls: type, names: Iterable[str]) -> None:
     """Give a class properties that read the members of what it shows."""
     for name in names:
         read: Callable[[Any], Any] = attrgetter(f"_own.{name}")
@@ -101,7 +101,7 @@ def _converted(shown: Callable[[Any], Any], read: Callable[[Any], Any], view: ob
     return shown(read(view))
 
 
-_reads(
+reads(
     ReadOnlyHistory,
     (
         *("start", "points", "settled", "next_point_at", "sweet_spot", "data_bytes", "measured"),
@@ -125,7 +125,7 @@ def _members() -> set[str]:
     return {name for name in public if not callable(getattr(Job, name, None))} | _READING
 
 
-_reads(ReadOnlyJob, _members() - vars(ReadOnlyJob).keys())
+reads(ReadOnlyJob, _members() - vars(ReadOnlyJob).keys())
 
 #: A job, for reading.
 JobView: TypeAlias = Job | ReadOnlyJob

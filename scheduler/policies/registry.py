@@ -92,7 +92,6 @@ _BUILT_IN = {
         "sita-e": "policies:SitaE",
         "sita-u-fair": "policies:SitaUFair",
         "sita-u-opt": "policies:SitaUOpt",
-        "weighted": "policies:Weighted",
     },
     "resizing": {
         "fcfs-pr": "prio_scenarios:FcfsPr",

@@ -279,7 +279,7 @@ class Centres:
         self._index_of = {centre.name: i for i, centre in enumerate(self.centres)}
         self._running: dict[int, Centre] = {}
         self._queued_at: dict[int, list[Centre]] = {}
-        self._requests: dict[int, tuple[float, SiteRequest]] = {}  # of queued jobs, submission time
+        self._requests: dict[int, SiteRequest] = {}  # of queued jobs
         self._held: dict[int, SiteRequest] = {}  # in the queue of the dispatcher
         self._revoked: dict[str, list[Event]] = {}
         self._wakes: dict[float, dict[str, None]] = {}  # centres that asked for a wake-up
@@ -381,9 +381,8 @@ class Centres:
         if centre.cpu_factor != 1.0:
             self.cpu_factors[job] = centre.cpu_factor
         centre.left_queue(job)
-        submitted_at, request = self._requests.pop(job)
-        wait_s = self.now - submitted_at
-        self._dispatcher.started(job, self.now, wait_s, request.spec.processors, centre)
+        del self._requests[job]
+        self._dispatcher.started(job, self.now, centre)
         for other in self._queued_at.pop(job):
             if other is not centre:
                 self._revoke(job, other)
@@ -405,11 +404,11 @@ class Centres:
             max_cost = spec.walltime_s * spec.processors / 3600.0 * self.centres[home].price
         expected_s = self._dispatcher.expected_s(Job(number, spec, event.at))
         request = SiteRequest(number, spec, expected_s, origin, max_cost)
-        self._requests[number] = event.at, request
+        self._requests[number] = request
         if self._dispatcher.pulls:
             self._held[number] = request
             return
-        chosen = self._dispatcher.choose(request, able, self.now)
+        chosen = self._dispatcher.choose(request, able)
         if self.quotes is not None:
             job, wait_s = chosen[0].quoted
             self.quotes[number] = Quoted(wait_s if job == number else nan, request.run_s)
@@ -436,7 +435,7 @@ class Centres:
             starting = [centre for centre in able if centre.free() >= size]
             if starting:
                 del self._held[number]
-                chosen = self._dispatcher.choose(request, starting, self.now)
+                chosen = self._dispatcher.choose(request, starting)
                 self._hand_over(request, chosen, orders)
             else:
                 waiting.update(centre.name for centre in able)
@@ -452,7 +451,7 @@ class Centres:
             for job in list(centre.queue)[:DEPTH]:
                 # A job that moved may have let this one start.
                 if job.id in centre.queue:
-                    better = self._better(self._requests[job.id][1], centre)
+                    better = self._better(self._requests[job.id], centre)
                     if better is not None:
                         self._move(job.id, centre, better, orders)
 
@@ -469,7 +468,7 @@ class Centres:
 
     def _move(self, number: int, centre: Centre, to: Centre, orders: list[Order]) -> None:
         self.moved += 1
-        _, request = self._requests[number]
+        request = self._requests[number]
         self._revoke(number, centre)
         self._give(centre, [], orders)
         self._hand_over(request, [to], orders)

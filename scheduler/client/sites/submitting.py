@@ -189,7 +189,7 @@ def ranked(
             usable.append(site)
     dispatcher, order = Dispatcher(metric_of(metric)), []
     while usable:
-        chosen = dispatcher.choose(request, usable, max(site.info.now for site in usable))[0]
+        chosen = dispatcher.choose(request, usable)[0]
         order.append(chosen)
         usable.remove(chosen)
     return order, left_out

@@ -241,49 +241,6 @@ class LessCostSld(ByMetric, frozen=True, forbid_unknown_fields=True):
         return slowdown(request, site) * cost(request, site)
 
 
-class Weighted(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Several metrics at once: least weighted sum of their ratios to the best site (GUIM 9.1).
-
-    Parameters
-    ----------
-    wait, slowdown, cost : weights. A wait counts from one minute on, so that two short waits are
-        alike.
-    ties : see `least`.
-
-    Raises
-    ------
-    ValueError : a weight is negative, or all are 0.
-    """
-
-    wait: float = 1.0
-    slowdown: float = 1.0
-    cost: float = 1.0
-    ties: Ties = "order"
-
-    def __post_init__(self) -> None:
-        """Check the weights."""
-        weights = (self.wait, self.slowdown, self.cost)
-        if min(weights) < 0 or not max(weights) > 0:
-            raise ValueError(f"weights must be >= 0 and not all 0, got {weights}")
-
-    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
-        """Compare all metrics that have a weight."""
-        sums = dict.fromkeys((site.name for site in sites), 0.0)
-        metrics: list[tuple[float, Metric]] = [
-            (self.wait, lambda site: max(60.0, site.wait_s(request))),
-            (self.slowdown, lambda site: slowdown(request, site)),
-            (self.cost, lambda site: cost(request, site)),
-        ]
-        for weight, metric in metrics:
-            if weight:
-                values = {site.name: metric(site) for site in sites}
-                best = min(values.values())
-                for name, value in values.items():
-                    ratio = 1.0 if value == best else value / best if best else inf
-                    sums[name] += weight * ratio
-        return least(sites, lambda site: sums[site.name], self.ties)
-
-
 class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Submit to the k sites with the least load; the first that starts the job keeps it.
 
@@ -310,25 +267,15 @@ class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_f
         return sorted(sites, key=lambda site: site.load())[: self.k]
 
 
-class PerUser(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Users with different metrics: each user always has the same one of the three (GUIM 9.1).
+class PerUser(ByMetric, frozen=True, forbid_unknown_fields=True):
+    """Users with different metrics: each user always has the same one of the three (GUIM 9.1)."""
 
-    Parameters
-    ----------
-    ties : see `least`.
-    """
-
-    ties: Ties = "order"
-
-    def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
-        """Choose by the metric of the user: quoted wait, queued jobs, or cost."""
-        user = request.spec.user
-        kinds: tuple[Metric, ...] = (
-            lambda site: site.wait_s(request),
-            lambda site: site.queued(),
-            lambda site: cost(request, site),
-        )
-        return least(sites, kinds[sum(user.encode()) % len(kinds)], self.ties)
+    def metric(self, request: SiteRequest, site: AskedSite) -> float:
+        """Ask by the metric of the user: quoted wait, queued jobs, or cost."""
+        kind = sum(request.spec.user.encode()) % 3
+        if kind == 0:
+            return site.wait_s(request)
+        return site.queued() if kind == 1 else cost(request, site)
 
 
 class Sita(Assignment, msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ CENTRES = [
     CentreDescription("c", 16, EASY, 2.0, 1.0, 1.0),
 ]
 POLICIES = [*known("assignment"), "grid-backfilling", "migration"]
-MOVES = [{"redispatch": "quote"}, {"ask": 2}, {"stale_s": 30}, {"waits": "history"}]
+MOVES = [{"redispatch": "quote"}, {"ask": 2}]
 
 
 def trace_jobs(rows: list[tuple[float, float, float, int]]) -> TraceJobs:

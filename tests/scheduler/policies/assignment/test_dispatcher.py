@@ -27,7 +27,6 @@ from scheduler.policies.assignment.policies import (
     PerUser,
     Random,
     SitaE,
-    Weighted,
 )
 
 
@@ -86,8 +85,6 @@ SITES = [
         (LessWaitTime(), "b"),
         (LessSlowdown(), "b"),  # 60 s before 7200 s
         (HomeSite(), "a"),
-        (Weighted(wait=0, slowdown=0), "a"),  # 3 * 1, 2 * 2 and 1 * 4 for an hour
-        (Weighted(wait=1, slowdown=0, cost=0), "b"),
     ],
 )
 def test_a_policy_chooses_the_least_value(policy: object, name: str) -> None:
@@ -158,27 +155,10 @@ def test_only_some_sites_are_asked() -> None:
     sites = [Answering(str(i), wait=float(i + 1)) for i in range(50)]
     dispatcher = Dispatcher(LessWaitTime(), DispatchRules(ask=5, seed=3))
     for number in range(20):
-        dispatcher.choose(SiteRequest(number, JobSpec(1, 60.0), 60.0), sites, 0.0)
+        dispatcher.choose(SiteRequest(number, JobSpec(1, 60.0), 60.0), sites)
     assert sum(len(site.quotes) for site in sites) == 100
     home = Dispatcher(LessWaitTime(), DispatchRules(ask=1, affinity=True))
-    assert home.choose(request(origin="40"), sites, 0.0)[0].name == "40"
-
-
-def test_answers_may_be_old() -> None:
-    site = Answering("a", wait=5.0)
-    dispatcher = Dispatcher(LessWaitTime(), DispatchRules(stale_s=60.0))
-    for now in (0.0, 60.0, 61.0):
-        dispatcher.choose(request(), [site, Answering("b", wait=9.0)], now)
-    assert len(site.quotes) == 2
-
-
-def test_waits_may_come_from_history() -> None:
-    first, second = Answering("a"), Answering("b")
-    dispatcher = Dispatcher(LessWaitTime(), DispatchRules(waits="history"))
-    assert dispatcher.choose(request(), [first, second], 0.0) == [first]
-    dispatcher.started(1, 50.0, 50.0, 2, first)
-    assert dispatcher.choose(request(), [first, second], 60.0) == [second]
-    assert not first.quotes + second.quotes
+    assert home.choose(request(origin="40"), sites)[0].name == "40"
 
 
 def test_predictions_replace_estimates_for_policies_that_predict() -> None:
@@ -191,9 +171,7 @@ def test_predictions_replace_estimates_for_policies_that_predict() -> None:
     ("make", "message"),
     [
         (lambda: DispatchRules(ask=0), "ask must be >= 1, got 0"),
-        (lambda: DispatchRules(stale_s=-1.0), "stale_s must be >= 0"),
         (lambda: MultipleRequests(0), "k must be >= 1"),
-        (lambda: Weighted(wait=-1.0), "weights must be >= 0"),
     ],
 )
 def test_a_parameter_out_of_range_is_refused(make: object, message: str) -> None:
@@ -224,10 +202,10 @@ class OwnPolicy:
 def test_a_user_defined_policy_asks_sites_and_cannot_change_them() -> None:
     sites = [Answering("a"), Answering("b", 8, 2.0, 9.0, (3, 4), 6.0, 7.0, 5.0)]
     request = SiteRequest(1, JobSpec(2, 10.0), 10.0)
-    assert Dispatcher(OwnPolicy()).choose(request, sites, 0.0) == [sites[1]]
+    assert Dispatcher(OwnPolicy()).choose(request, sites) == [sites[1]]
     for field_name in ("processors", "cpu_factor", "wait_s", "other"):
         with pytest.raises(AttributeError):
-            Dispatcher(OwnPolicy(field_name)).choose(request, sites, 0.0)
+            Dispatcher(OwnPolicy(field_name)).choose(request, sites)
 
 
 def test_an_attribute_of_a_policy_without_the_base_is_refused() -> None:
