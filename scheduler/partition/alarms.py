@@ -33,8 +33,6 @@ class Alarms:
     Attributes
     ----------
     predictor, kill_at_walltime : see above.
-    at_starts : whether the start of any job is followed by a wake-up; otherwise only that of a job
-        with a signal is.
     """
 
     def __init__(
@@ -49,7 +47,8 @@ class Alarms:
         self._state, self.predictor = state, predictor
         self.kill_at_walltime, self._kill_at_reservation = kill_at_walltime, kill_at_reservation
         self._passes_at_extensions = passes_at_extensions
-        self.at_starts = predictor is not None or kill_at_walltime or kill_at_reservation
+        state.watch_start = self.watch_end
+        state.watches_starts = predictor is not None or kill_at_walltime or kill_at_reservation
         self._at = inf  # time of the wake-up that was asked for, s
         self._is_restored = False
         self._signals: list[tuple[float, int]] = []  # heap of moments and jobs, outdated ones too

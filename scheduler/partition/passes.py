@@ -1,4 +1,4 @@
-"""Scheduling passes: the order of events that one follows, which one runs, and what it starts.
+"""Scheduling passes: the order of events that one follows, and which one runs.
 
 The events of one instant are handled in the order of a table, equal ones by job number, then as
 they came; resize points come after the pass. So a job that is submitted may use the processors of
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from reshape.errors import ReshapeError
 from scheduler.model.events import (
     ClockSet,
     DepthChanged,
@@ -35,14 +34,10 @@ from scheduler.model.events import (
     SizesRequested,
     Wakeup,
 )
-from scheduler.model.job import START, Job, JobState
-from scheduler.model.machine import CONSERVED
-from scheduler.model.orders import Reason
-from scheduler.model.procset import ProcSet
-from scheduler.model.space import NONE
+from scheduler.model.job import Job, JobState
 from scheduler.partition.alarms import Alarms
 from scheduler.policies.backfill.own_pass import OwnPass
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.scenario import Scenario
 from scheduler.state.scheduler_state import SchedulerState
@@ -62,7 +57,7 @@ _ORDER: tuple[tuple[type[Event], ...], ...] = (
 _RANK = {kind: rank for rank, kinds in enumerate(_ORDER) for kind in kinds}
 
 
-class Passes(Starter):
+class Passes:
     """The scheduling passes of a partition.
 
     Parameters
@@ -102,9 +97,9 @@ class Passes(Starter):
         state, backfill = self._state, self._scenario.backfill
         own = self._scenario.own_scheduling
         self.current: SchedulingPass = (
-            backfill.scheduling_pass(state, self)
+            backfill.scheduling_pass(state)
             if own is None
-            else OwnPass(state, self, own, self._report_error)
+            else OwnPass(state, own, self._report_error)
         )
         time_matters = self._predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
@@ -153,31 +148,6 @@ class Passes(Starter):
             state.limit_pass()
             if state.window is not None and not state.window:
                 return
-
-    def start(
-        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
-    ) -> bool:
-        """Start a job if the selection accepts processors; return whether it did."""
-        state = self._state
-        processors = size
-        if processors is None:
-            processors = job.processors
-            if processors != job.spec.processors:
-                raise ReshapeError(
-                    f"job {job.id} would start on {processors} processors, and requests"
-                    f" {job.spec.processors}: {CONSERVED}"
-                )
-        chosen = state.machine.allocate(state.selection, processors, avoiding)
-        if chosen is None:
-            return False
-        group = state.start(job, chosen, processors)
-        if len(job.groups) > 1:
-            state.orders.append(START(job.id, group, chosen, reason, groups=job.groups.copy()))
-        else:
-            state.orders.append(START(job.id, group, chosen, reason))
-        if self._alarms.at_starts or not job.is_plain:
-            self._alarms.watch_end(job)
-        return True
 
 
 def kind_order(event: Event) -> int:

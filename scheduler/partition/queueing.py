@@ -301,7 +301,7 @@ class Queueing:
             reason = state.steps.reason(step, job)
             step.is_lent, step.demand = True, state.quantity(step.processors, step)
             _limit_step(step, job, state.now)
-            group = state.start(step, chosen, step.processors)
+            group = state.grant(step, chosen, step.processors)
             state.orders.append(Start(step.id, group, chosen, reason))
 
     def _place(self, step: Job, idle: ProcSet) -> ProcSet:

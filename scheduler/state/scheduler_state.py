@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, cast
 
+from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.model.groups import parts
 from scheduler.model.history import Moves
 from scheduler.model.interfaces import Selection
-from scheduler.model.job import FINAL, STARTING, Job, JobState
-from scheduler.model.machine import Machine, Node
+from scheduler.model.job import FINAL, START, STARTING, Job, JobState
+from scheduler.model.machine import CONSERVED, Machine, Node
 from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests import NodeRequest
@@ -73,6 +74,7 @@ class SchedulerState:
     excluding : whether there are exclusions, or queued jobs that may not hold all processors; then
         passes consider which processors a job gets and until when it holds them.
     placed : numbers of such jobs, those that have left the queue lately included.
+    watch_start, watches_starts : called when a job has started; whether also for plain jobs.
     orders : the answer to the events that are being handled.
     """
 
@@ -115,6 +117,8 @@ class SchedulerState:
         self._idle_places: dict[tuple[int, NodeRequest | None, str, int], bool] = {}
         self._machine_changes = 0
         self.orders: list[Order] = []
+        self.watch_start: Callable[[Job], None] | None = None
+        self.watches_starts = False
         #: Queues whose jobs another resizing policy resizes than that of the scenario.
         self.other_queues: frozenset[str] = frozenset()
         #: What a policy has computed: version of the state, function with arguments, and result.
@@ -435,7 +439,37 @@ class SchedulerState:
 
     # Changes.
 
-    def start(self, job: Job, processors: ProcSet, size: int) -> int:
+    def start(
+        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
+    ) -> bool:
+        """Start a queued job if the selection accepts processors; return whether it did.
+
+        Parameters
+        ----------
+        avoiding : processors that the job may not get.
+        size : number of processors if the job is malleable; None: those that the job requests.
+        """
+        processors = size
+        if processors is None:
+            processors = job.processors
+            if processors != job.spec.processors:
+                raise ReshapeError(
+                    f"job {job.id} would start on {processors} processors, and requests"
+                    f" {job.spec.processors}: {CONSERVED}"
+                )
+        chosen = self.machine.allocate(self.selection, processors, avoiding)
+        if chosen is None:
+            return False
+        group = self.grant(job, chosen, processors)
+        if len(job.groups) > 1:
+            self.orders.append(START(job.id, group, chosen, reason, groups=job.groups.copy()))
+        else:
+            self.orders.append(START(job.id, group, chosen, reason))
+        if self.watch_start is not None and (self.watches_starts or not job.is_plain):
+            self.watch_start(job)
+        return True
+
+    def grant(self, job: Job, processors: ProcSet, size: int) -> int:
         """Let a pending job hold processors, and return the number of its first group.
 
         A malleable job holds its smallest size as one group and the others as further ones, so that

@@ -128,4 +128,4 @@ def _start(state: SchedulerState, job: Job, at: float) -> None:
     job.demand = job.processors
     chosen = state.machine.allocate(state.selection, job.processors)
     assert chosen is not None
-    state.start(job, chosen, job.processors)
+    state.grant(job, chosen, job.processors)

@@ -21,7 +21,7 @@ from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill import balance
 from scheduler.policies.backfill.balance import Pick
 from scheduler.policies.backfill.profile_pass import ProfilePass, ReservedForHead
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.earliest_place import EarliestPlace
@@ -126,7 +126,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return "conservative"
         return {0: "FCFS", 1: "EASY"}.get(self.reservations, f"{self.reservations} reservations")
 
-    def scheduling_pass(self, state: SchedulerState, starter: Starter) -> SchedulingPass:
+    def scheduling_pass(self, state: SchedulerState) -> SchedulingPass:
         """Make the scheduling pass.
 
         It is valid until the scenario or the state's `multi_resource` or `placing` change.
@@ -136,7 +136,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         if state.excluding or searches:
             return TablePass(
                 state,
-                starter,
                 self.name,
                 table_selection(state.selection, state.machine.space.network),
                 self.reservations,
@@ -145,7 +144,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             )
         return ProfilePass(
             state,
-            starter,
             self.name,
             self.reservations,
             self.reserve,

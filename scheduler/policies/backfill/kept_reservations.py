@@ -24,7 +24,7 @@ from scheduler.model.orders import Facts, Reason
 from scheduler.model.resources import Quantity, highest
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.balance import TEXT
-from scheduler.policies.backfill.scheduling_pass import NO_FACTS, PassReservations, Starter
+from scheduler.policies.backfill.scheduling_pass import NO_FACTS, PassReservations
 from scheduler.state.profile import Availability
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -47,10 +47,8 @@ class KeptReservations(PassReservations):
     waiting : jobs to examine, in queue order.
     """
 
-    def __init__(
-        self, state: SchedulerState, starter: Starter, name: str, *, only_new: bool
-    ) -> None:
-        super().__init__(state, starter)
+    def __init__(self, state: SchedulerState, name: str, *, only_new: bool) -> None:
+        super().__init__(state)
         self._name = name
         self._held = state.reservations
         examined: Iterable[Job] = state.queue
@@ -110,7 +108,7 @@ class KeptReservations(PassReservations):
         text = f"{{needed}} of {{free}} free{unit} for {{walltime}} s delay no reservation"
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        if not self.starter.start(job, Reason(self._name, text, facts)):
+        if not state.start(job, Reason(self._name, text, facts)):
             return False
         self._profile.reserve(job.demand, now, job.estimate_s)
         return True
@@ -147,7 +145,7 @@ class KeptReservations(PassReservations):
             if demand <= state.free and self._profile.earliest(demand, length_s, now) <= now:
                 self._cancel(job)
                 facts: Facts = {"needed": job.processors, "size": size, "walltime": length_s}
-                if not self.starter.start(job, Reason(self._name, ON_FEWER, facts), NONE, size):
+                if not state.start(job, Reason(self._name, ON_FEWER, facts), NONE, size):
                     return False
                 self._profile.reserve(demand, now, length_s)
                 return True

@@ -22,7 +22,7 @@ from scheduler.model.job import Job
 from scheduler.model.job_view import JobView, ReadOnlyJob, is_ours, original
 from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
-from scheduler.policies.backfill.scheduling_pass import SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.containment import ErrorReporter, Guard
 from scheduler.policies.selection.on_table import table_selection
@@ -233,18 +233,17 @@ class OwnPass(SchedulingPass):
     def __init__(
         self,
         state: SchedulerState,
-        starter: Starter,
         policy: Any,
         report: ErrorReporter | None,
     ) -> None:
-        super().__init__(state, starter, type(policy).__name__)
+        super().__init__(state, type(policy).__name__)
         self._policy = policy
         selection = state.selection
         by_place = state.excluding or state.placing or selection.searches_table
-        self._room: Room = NumbersRoom(state, starter)
+        self._room: Room = NumbersRoom(state)
         if by_place and not state.machine.counted:
             own = table_selection(selection, state.machine.space.network)
-            self._room = TableRoom(state, starter, own)
+            self._room = TableRoom(state, own)
         self._read_only = not is_ours(policy)
         self._guard = Guard("scheduling", policy, report if self._read_only else None)
 
@@ -271,8 +270,8 @@ class OwnPass(SchedulingPass):
 class NumbersRoom:
     """Free processors, or amounts of resources, over time."""
 
-    def __init__(self, state: SchedulerState, starter: Starter) -> None:
-        self._state, self._starter = state, starter
+    def __init__(self, state: SchedulerState) -> None:
+        self._state = state
         #: What is free when; None without reservations, where what is free only grows.
         self._profile: Availability | None = None
 
@@ -299,7 +298,7 @@ class NumbersRoom:
         now, demand, length_s = state.now, state.quantity(size, job), job.estimate_on_s(size)
         if profile is not None and profile.earliest(demand, length_s, now) > now:
             return False
-        if not self._starter.start(job, reason, NONE, size):
+        if not state.start(job, reason, NONE, size):
             return False
         if profile is not None:
             profile.reserve(demand, now, length_s)
@@ -323,8 +322,8 @@ class TableRoom(TablePass):
     selection : finds the allocations.
     """
 
-    def __init__(self, state: SchedulerState, starter: Starter, selection: TableSelection) -> None:
-        super().__init__(state, starter, "", selection, None, False)
+    def __init__(self, state: SchedulerState, selection: TableSelection) -> None:
+        super().__init__(state, "", selection, None, False)
 
     def begin(self) -> None:
         """Begin a pass, without reservations."""

@@ -28,7 +28,6 @@ from scheduler.policies.backfill.scheduling_pass import (
     NO_FACTS,
     PassReservations,
     SchedulingPass,
-    Starter,
     facts_before,
 )
 from scheduler.state.earliest_place import EarliestPlace
@@ -71,14 +70,13 @@ class ProfilePass(SchedulingPass):
     def __init__(
         self,
         state: SchedulerState,
-        starter: Starter,
         name: str,
         reservations: int | None,
         reserve: ReservedForHead,
         choose: Choose | None,
         chooses_all: bool,
     ) -> None:
-        super().__init__(state, starter, name)
+        super().__init__(state, name)
         self._rule = f"{name} in order"
         self._most = inf if reservations is None else float(reservations)
         self._choose, self._chooses_all = choose, chooses_all
@@ -123,12 +121,12 @@ class ProfilePass(SchedulingPass):
                 return self._start_on_fewer(job)
             needed, free = state.format_quantity(job.demand), state.format_quantity(state.free)
             reason = REASON(self._rule, FIRST_AMOUNTS, {"needed": needed, "free": free})
-            return self.starter.start(job, reason)
+            return self.state.start(job, reason)
         processors, free_count = job.processors, state.machine.free_count
         if processors > free_count:
             return self._start_on_fewer(job)
         reason = REASON(self._rule, FIRST, {"needed": processors, "free": free_count})
-        return self.starter.start(job, reason)
+        return self.state.start(job, reason)
 
     def _start_on_fewer(self, job: Job) -> bool:
         """Start a malleable job on the largest smaller size that fits; return whether it did."""
@@ -139,7 +137,7 @@ class ProfilePass(SchedulingPass):
             return False
         facts = {"needed": job.spec.processors, "free": free, "size": size}
         reason = REASON(f"{self.name} on fewer processors", FIRST_ON_FEWER, facts)
-        return self.starter.start(job, reason, NONE, size)
+        return self.state.start(job, reason, NONE, size)
 
     def _start_before(self, head: Job) -> None:
         """Start jobs that do not delay the head.
@@ -166,9 +164,9 @@ class ProfilePass(SchedulingPass):
                 self._reservation = None  # no later job takes any of the free processors
                 return
             if self._reserves_place:
-                reservation = PlaceReservation(state, self.starter, head)
+                reservation = PlaceReservation(state, head)
             else:
-                reservation = HeadReservation(state, self.starter, head)
+                reservation = HeadReservation(state, head)
             self._start_any(reservation)
             holds = self._chooses_all and not state.was_limited
             holds = holds and (queue.is_indexed or not self._reserves_place)
@@ -264,7 +262,7 @@ class ProfilePass(SchedulingPass):
         """Start the queued jobs that may start now, and update the reservations."""
         state, choose = self.state, self._choose
         only_new = self._most == inf
-        reservations = KeptReservations(state, self.starter, self.name, only_new=only_new)
+        reservations = KeptReservations(state, self.name, only_new=only_new)
         if choose is not None:
             waiting = list(reservations.waiting)
             self._start_chosen(waiting, reservations, choose)
@@ -299,8 +297,8 @@ class HeadReservation(PassReservations):
     reserved, even if the selection may refuse.
     """
 
-    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
-        super().__init__(state, starter)
+    def __init__(self, state: SchedulerState, head: Job) -> None:
+        super().__init__(state)
         self._head = head
         self._at, self._extra = state.shadow(head)
 
@@ -354,7 +352,7 @@ class HeadReservation(PassReservations):
             text = text.replace(" processors", "")  # each quantity names its units
         if choice:
             text, facts = f"{text}; {TEXT}", {**facts, **choice}
-        if not self.starter.start(job, REASON("EASY backfill", text, facts), NONE, size):
+        if not self.state.start(job, REASON("EASY backfill", text, facts), NONE, size):
             return False
         if not in_time:
             self._extra -= demand
@@ -372,8 +370,8 @@ class PlaceReservation(PassReservations):
     to be joined.
     """
 
-    def __init__(self, state: SchedulerState, starter: Starter, head: Job) -> None:
-        super().__init__(state, starter)
+    def __init__(self, state: SchedulerState, head: Job) -> None:
+        super().__init__(state)
         self._head = head
         self._earliest: EarliestPlace | None = None
         self._forget_fits()
@@ -414,7 +412,7 @@ class PlaceReservation(PassReservations):
         if not in_time:
             text, kept = OUTSIDE, earliest.kept
             facts["kept"] = kept.count()
-        if not self.starter.start(job, Reason("EASY backfill by place", text, facts), kept):
+        if not self.state.start(job, Reason("EASY backfill by place", text, facts), kept):
             return False
         earliest.job_started(job, in_time=in_time)
         self._forget_fits()

@@ -1,32 +1,14 @@
-"""What the scheduling passes have in common: starts and reservations."""
+"""What the scheduling passes have in common."""
 
 from __future__ import annotations
 
 from math import isfinite
 
 from scheduler.model.job import Job
-from scheduler.model.orders import Facts, Reason
-from scheduler.model.procset import ProcSet
-from scheduler.model.space import NONE
+from scheduler.model.orders import Facts
 from scheduler.state.scheduler_state import SchedulerState
 
 NO_FACTS: Facts = {}
-
-
-class Starter:
-    """Starts the jobs that scheduling passes choose."""
-
-    def start(
-        self, job: Job, reason: Reason, avoiding: ProcSet = NONE, size: int | None = None
-    ) -> bool:
-        """Start a queued job if the selection accepts processors; return whether it did.
-
-        Parameters
-        ----------
-        avoiding : processors that the job may not get.
-        size : number of processors if the job is malleable; None: those that the job requests.
-        """
-        raise NotImplementedError
 
 
 class SchedulingPass:
@@ -35,7 +17,6 @@ class SchedulingPass:
     Parameters
     ----------
     state : scheduler state.
-    starter : starts jobs.
     name : of the algorithm, for reasons.
 
     Attributes
@@ -44,9 +25,8 @@ class SchedulingPass:
     failure : report of the latest run if it failed; "" otherwise.
     """
 
-    def __init__(self, state: SchedulerState, starter: Starter, name: str) -> None:
+    def __init__(self, state: SchedulerState, name: str) -> None:
         self.state = state
-        self.starter = starter
         self.name = name
         self.can_start_unqueued = False
         self.failure = ""
@@ -66,12 +46,10 @@ class PassReservations:
     Parameters
     ----------
     state : scheduler state.
-    starter : starts jobs.
     """
 
-    def __init__(self, state: SchedulerState, starter: Starter) -> None:
+    def __init__(self, state: SchedulerState) -> None:
         self.state = state
-        self.starter = starter
 
     def holds(self, job: Job) -> bool:
         """Whether a job holds one of the reservations."""

@@ -20,7 +20,7 @@ from scheduler.model.requests import NodeRequest
 from scheduler.model.resources import Quantity
 from scheduler.model.sharing import Demand
 from scheduler.policies.backfill.balance import TEXT, Choose
-from scheduler.policies.backfill.scheduling_pass import NO_FACTS, SchedulingPass, Starter
+from scheduler.policies.backfill.scheduling_pass import NO_FACTS, SchedulingPass
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.reservation_table import (
     Allocation,
@@ -55,14 +55,13 @@ class TablePass(SchedulingPass):
     def __init__(
         self,
         state: SchedulerState,
-        starter: Starter,
         name: str,
         selection: TableSelection,
         reservations: int | None,
         by_penalty: bool,
         choose: Choose | None = None,
     ) -> None:
-        super().__init__(state, starter, name)
+        super().__init__(state, name)
         self._selection = selection
         self._most = inf if reservations is None else float(reservations)
         self._by_penalty, self._choose = by_penalty, choose
@@ -292,7 +291,7 @@ class TablePass(SchedulingPass):
     ) -> bool:
         """Start a job on its allocation; return whether the selection accepts it."""
         state, chosen = self.state, allocation.processors
-        if not self.starter.start(job, reason, state.machine.free - chosen, size):
+        if not state.start(job, reason, state.machine.free - chosen, size):
             return False
         end = state.now + job.estimate_s
         self._held[job.id] = job.next_group, len(job.groups), job.estimated_end
