@@ -231,7 +231,7 @@ class Core:
     @property
     def depth_limit(self) -> int | None:
         """Depth of passes to which the driver has limited the core; None: no limit."""
-        return self._first.depth_limit
+        return self._first.passes.depth_limit
 
     @property
     def examined(self) -> int:
@@ -262,8 +262,9 @@ class Core:
             failure = selection.failures.get(self.jobs[job].processors)
             if failure is not None:
                 text, facts["failure"] = f"{text}; {{failure}}", failure
-        if partition.pass_failure:
-            text, facts["pass_failure"] = f"{text}; {{pass_failure}}", partition.pass_failure
+        pass_failure = partition.passes.current.failure
+        if pass_failure:
+            text, facts["pass_failure"] = f"{text}; {{pass_failure}}", pass_failure
         if partition is not self._first:
             text, facts["partition"] = f"in partition {{partition}}: {text}", partition.name
         return Reason(reason.rule, text, facts)

@@ -75,7 +75,7 @@ class Router:
         elif isinstance(event, ReservationRequested | ReservationCancelled):
             partitions = [self._to_reserve(event)]
         elif isinstance(event, Wakeup):
-            partitions = [part for part in self._partitions if part.wakes_from <= part.now]
+            partitions = [part for part in self._partitions if part.alarms.due_from <= part.now]
         else:
             assert isinstance(event, ClockSet | DepthChanged)
             partitions = self._partitions

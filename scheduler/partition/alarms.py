@@ -55,7 +55,7 @@ class Alarms:
 
     @property
     def due_from(self) -> float:
-        """Time (s) from which on a wake-up is due: at once in a restored state."""
+        """Time (s) from which on a `Wakeup` is for this partition: at once in a restored state."""
         return -inf if self._is_restored else self._at
 
     def restored(self) -> None:

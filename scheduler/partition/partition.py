@@ -40,7 +40,6 @@ from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes, note_progress
 from scheduler.policies.containment import ErrorReporter
 from scheduler.policies.scenario import Scenario
-from scheduler.predictions.predictor import Predictor
 from scheduler.state.queue import Queue
 from scheduler.state.records import PartitionRecord
 from scheduler.state.scheduler_state import SchedulerState
@@ -72,8 +71,11 @@ class Partition:
     ----------
     name, scenario, order : see above.
     state : scheduler state, which only the partition and its parts change.
+    machine, queue, jobs, live : those of the state.
+    predictor : predicts run times; None if the scenario uses the users' estimates.
     view : what resizing policies see of the state.
-    resizes, queueing : decide on resizes, and take queued jobs in and out.
+    alarms, passes, resizes, queueing : ask for wake-ups, schedule, decide on resizes, and take
+        queued jobs in and out.
     """
 
     def __init__(
@@ -94,33 +96,34 @@ class Partition:
         queue = Queue(queue_order, scenario.backfill_order, indexed=scenario.needs_index)
         placing = scenario.selection_may_refuse(machine)
         self.state = SchedulerState(machine, queue, scenario.selection, jobs, placing=placing)
+        self.machine, self.queue, self.jobs, self.live = machine, queue, jobs, self.state.live
         others = [
             name for name, rules in scenario.queues.items() if rules.resizing != scenario.resizing
         ]
         self.state.other_queues = frozenset(others)
         self._backfills_on_contact = backfill.moments == "contacts"
         self.state.backfill_allowed = not self._backfills_on_contact
-        predictor = scenario.estimates.predictor()
-        self._alarms = Alarms(
+        self.predictor = scenario.estimates.predictor()
+        self.alarms = Alarms(
             self.state,
-            predictor,
+            self.predictor,
             kill_at_walltime=kill_at_walltime,
             kill_at_reservation=backfill.kill_at_reservation,
             passes_at_extensions=order == "batch",
         )
-        predicts = predictor is not None
-        self._passes = Passes(self.state, scenario, self._alarms, report_error, predicts=predicts)
+        predicts = self.predictor is not None
+        self.passes = Passes(self.state, scenario, self.alarms, report_error, predicts=predicts)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         shown = View(self.state, scenario.retry_after, prioritised, read_only=True)
-        self.resizes = Resizes(scenario, self.state, self._alarms, self.view, shown, report_error)
-        self.queueing = Queueing(self.state, self._alarms, self._passes, awaited)
+        self.resizes = Resizes(scenario, self.state, self.alarms, self.view, shown, report_error)
+        self.queueing = Queueing(self.state, self.alarms, self.passes, awaited)
         self._machine = MachineEvents(
-            self.state, self._alarms, self.resizes, self._passes, self.queueing
+            self.state, self.alarms, self.resizes, self.passes, self.queueing
         )
         self._jobs = JobEvents(
             self.state,
-            self._alarms,
+            self.alarms,
             self.resizes,
             self.queueing,
             self._machine,
@@ -138,41 +141,6 @@ class Partition:
         return self.state.now
 
     @property
-    def jobs(self) -> dict[int, Job]:
-        """Jobs by number, without forgotten ones."""
-        return self.state.jobs
-
-    @property
-    def live(self) -> dict[int, Job]:
-        """Jobs that hold processors, by number."""
-        return self.state.live
-
-    @property
-    def queue(self) -> Queue:
-        """Pending jobs."""
-        return self.state.queue
-
-    @property
-    def machine(self) -> Machine:
-        """Nodes and processors."""
-        return self.state.machine
-
-    @property
-    def predictor(self) -> Predictor | None:
-        """Predicts run times; None if the scenario uses the users' estimates."""
-        return self._alarms.predictor
-
-    @property
-    def depth_limit(self) -> int | None:
-        """Depth of passes to which the driver has limited this partition; None: no limit."""
-        return self._passes.depth_limit
-
-    @property
-    def pass_failure(self) -> str:
-        """Report of the latest pass if it failed; "" otherwise."""
-        return self._passes.current.failure
-
-    @property
     def has_entered(self) -> bool:
         """Whether jobs have become eligible since the last pass, which one is due for."""
         return self.queueing.eligibility.has_entered
@@ -181,11 +149,6 @@ class Partition:
         """Run a pass for the jobs that have become eligible, unless they have left again."""
         self.queueing.eligibility.has_entered = False
         return self.handle([])
-
-    @property
-    def wakes_from(self) -> float:
-        """Time (s) from which on a `Wakeup` is for this partition."""
-        return self._alarms.due_from
 
     # Events in, orders out.
 
@@ -207,7 +170,7 @@ class Partition:
             self._run_due_pass()
             self._jobs.on_resize_point(event)
             return orders
-        if not self._passes.follow_events:
+        if not self.passes.follow_events:
             return self._handle_general(events)
         if type(event) is JOB_ENDED:
             at = event.at
@@ -231,7 +194,7 @@ class Partition:
 
         See `Resizes.pass_point`. False: the resize point needs its event.
         """
-        if self._backfills_on_contact or self._alarms.predictor is not None or self._owes_pass(at):
+        if self._backfills_on_contact or self.predictor is not None or self._owes_pass(at):
             return False
         if not self.resizes.pass_point(job, at, left, iteration_s):
             return False
@@ -330,7 +293,7 @@ class Partition:
         seen = 0
         while True:
             self.queueing.eligibility.has_entered = False
-            self._passes.run()
+            self.passes.run()
             if not awaited.starts:
                 return
             began = [order.job for order in state.orders[seen:] if type(order) is START]
@@ -384,7 +347,7 @@ class Partition:
             reservations=dict(state.reservations),
             predictor=None if predictor is None else predictor.learned(),
             sorted_at=state.queue.sorted_at,
-            depth=self.depth_limit,
+            depth=self.passes.depth_limit,
             exclusions=tuple(state.exclusions),
         )
 
@@ -408,11 +371,11 @@ class Partition:
         """
         state, predictor = self.state, self.predictor
         state.queue.sorted_at = record.sorted_at
-        self._passes.limit_depth(record.depth)
-        self._alarms.restored()
+        self.passes.limit_depth(record.depth)
+        self.alarms.restored()
         recorded = list(jobs)
         for job in recorded:
-            self._alarms.limit(job)
+            self.alarms.limit(job)
         state.exclusions.restore(record.exclusions, now)
         state.restore(now, record.nodes, recorded)
         for job in recorded:
@@ -421,7 +384,7 @@ class Partition:
             if job.state is PENDING:
                 self.queueing.restore(job)
             elif job.spec.end_signal is not None and job.id in state.live:
-                self._alarms.watch_signal(job)
+                self.alarms.watch_signal(job)
         for point in points:
             live = state.live.get(point.job)
             if live is not None and live.state in ACTIVE:
@@ -432,7 +395,7 @@ class Partition:
         )
         if predictor is not None and record.predictor is not None:
             predictor.relearn(record.predictor)
-        self._passes.select()
+        self.passes.select()
 
     def _on_single_submission(self, event: JobSubmitted) -> None:
         """Queue a job, or start it at once if the queue is empty and a pass would start it."""
@@ -446,7 +409,7 @@ class Partition:
                 job.conditions = spec.conditions
                 self.queueing.admit(job)
                 return
-        passes = self._passes
+        passes = self.passes
         if not self.state.queue.jobs and passes.current.can_start_unqueued:
             self.queueing.set_demand(job)
             if passes.current.can_start_unqueued and passes.current.start_first(job):
