@@ -10,11 +10,11 @@ Events of one instant are handled together, in the order of
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import inf
 from typing import TypeAlias
 
 import msgspec
 
+from reshape.errors import check_ranges
 from reshape.topology import Topology
 from reshape.wire.messages import ResizeTimes
 from scheduler.model.arrays import Hold, StepOf, TaskArray, TaskOf
@@ -374,10 +374,7 @@ class ReservationRequested(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if not 0 < self.duration_s < inf:
-            raise ValueError(f"duration_s must be > 0 and finite, got {self.duration_s}")
-        if not -inf < self.begin < inf:
-            raise ValueError(f"begin must be finite, got {self.begin}")
+        check_ranges(self, duration_s="> 0 and finite", begin="finite")
         if (self.processors > 0) == bool(self.nodes):
             raise ValueError("a reservation is either of processors or of nodes")
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.procset import ProcSet
 
 LARGEST = 1 << 24  #: leaves of the largest tree, and nodes of the largest mesh
@@ -46,9 +47,7 @@ class Tree(
 
     def __post_init__(self) -> None:
         """Check the ranges."""
-        for name, least in (("k", 2), ("levels", 1), ("processors_per_node", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        check_ranges(self, k=">= 2", levels=">= 1", processors_per_node=">= 1")
         if self.levels > LARGEST.bit_length() or self.leaves > LARGEST:
             raise ValueError(f"a tree has at most {LARGEST} leaves, got {self.k}**{self.levels}")
 
@@ -117,8 +116,7 @@ class Mesh(
             raise ValueError("dims must name at least one dimension, such as [8, 8]")
         if min(self.dims) < 1:
             raise ValueError(f"dims must be >= 1, got {list(self.dims)}")
-        if self.processors_per_node < 1:
-            raise ValueError(f"processors_per_node must be >= 1, got {self.processors_per_node}")
+        check_ranges(self, processors_per_node=">= 1")
         if self.leaves > LARGEST:
             raise ValueError(f"a mesh has at most {LARGEST} nodes, got {list(self.dims)}")
 

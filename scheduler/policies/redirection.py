@@ -17,7 +17,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from reshape.errors import nearest
+from reshape.errors import check_ranges, nearest
 from scheduler.model.job import Job
 
 #: A job and its count: arrivals since its start or the last redirection.
@@ -74,8 +74,7 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if self.theta < 0:
-            raise ValueError(f"theta must be >= 0, got {self.theta}")
+        check_ranges(self, theta=">= 0", alpha="> 0 and < 1", processors=">= 1")
         if self.alpha is not None and self.processors is not None:
             raise ValueError(
                 f"give alpha or processors, not both; got {self.alpha} and {self.processors}"
@@ -87,10 +86,6 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 f"{unused[0]} has no effect beside partition {self.partition}, which has its own"
                 " nodes and scenario: leave it out"
             )
-        if self.alpha is not None and not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must be > 0 and < 1, got {self.alpha}")
-        if self.processors is not None and self.processors < 1:
-            raise ValueError(f"processors must be >= 1, got {self.processors}")
         if self.conflict not in CONFLICTS:
             raise ValueError(
                 f"unknown conflict policy {self.conflict!r}{nearest(self.conflict, CONFLICTS)}"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
-from reshape.errors import ConfigError, nearest
+from reshape.errors import ConfigError, check_ranges, nearest
 from scheduler.model.job import Job
 from scheduler.predictions.history import HistoryPredictor
 from scheduler.predictions.predictor import DeadlineManagers, run_time_s
@@ -57,9 +57,7 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for name, least in (("most_bins", 2), ("rebuild_every", 1), ("history", 2)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be >= {least}, got {getattr(self, name)}")
+        check_ranges(self, most_bins=">= 2", rebuild_every=">= 1", history=">= 2")
         if not self.features:
             raise ValueError("features must name at least one")
         for feature in self.features:

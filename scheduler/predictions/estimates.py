@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.job import Job
 from scheduler.predictions.predictor import LatestRuns, Predictor
 
@@ -60,8 +61,7 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        if self.window < 1:
-            raise ValueError(f"window must be >= 1, got {self.window}")
+        check_ranges(self, window=">= 1")
         before = 0.0
         for correction in self.corrections:
             if not correction > before:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.job import Job
 from scheduler.predictions.predictor import (
     LEAST_S,
@@ -67,8 +68,7 @@ class Statistical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError(
                 f"least_jobs must be >= 1 and <= window {self.window}, got {self.least_jobs}"
             )
-        if not 0 <= self.spreads < float("inf"):
-            raise ValueError(f"spreads must be >= 0 and finite, got {self.spreads}")
+        check_ranges(self, spreads=">= 0 and finite")
 
     def predictor(self) -> ClusterPredictor:
         """Create a predictor that has not learned yet."""

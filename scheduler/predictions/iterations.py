@@ -7,6 +7,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.predictions.classification import Classification
@@ -41,8 +42,7 @@ class Hybrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the number of jobs."""
-        if self.least_jobs < 0:
-            raise ValueError(f"least_jobs must be >= 0, got {self.least_jobs}")
+        check_ranges(self, least_jobs=">= 0")
 
     def predictor(self) -> Predictor:
         """Create a predictor that has not learned yet.

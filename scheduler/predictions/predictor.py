@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.text.used_fields import Needs
@@ -54,8 +55,7 @@ class DeadlineManager(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         steps_s = (LEAST_S, *self.steps_s)
         if not self.steps_s or not all(a <= b < inf for a, b in pairwise(steps_s)):
             raise ValueError(f"steps_s must be >= {LEAST_S} and ascending, got {self.steps_s}")
-        if not 1 < self.power < inf:
-            raise ValueError(f"power must be > 1 and finite, got {self.power}")
+        check_ranges(self, power="> 1 and finite")
 
     def extended(self, predicted_s: float, misses: int) -> float:
         """Return the prediction that follows a missed one, s.

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, check_ranges
 from scheduler.model.job import COMPLETED, Job
 from scheduler.model.job_view import ReadOnly, is_ours, reads, shown
 from scheduler.policies.assignment.interface import AskedSite, Assignment, Choice, SiteRequest
@@ -42,8 +42,7 @@ class DispatchRules(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Check the number."""
-        if self.ask is not None and self.ask < 1:
-            raise ValueError(f"ask must be >= 1, got {self.ask}")
+        check_ranges(self, ask=">= 1")
 
 
 class Dispatcher:

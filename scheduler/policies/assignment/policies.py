@@ -22,7 +22,7 @@ from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, check_ranges
 from scheduler.policies.assignment.interface import (
     AskedSite,
     Assignment,
@@ -259,8 +259,7 @@ class MultipleRequests(Assignment, msgspec.Struct, frozen=True, forbid_unknown_f
 
     def __post_init__(self) -> None:
         """Check the number."""
-        if self.k < 1:
-            raise ValueError(f"k must be >= 1, got {self.k}")
+        check_ranges(self, k=">= 1")
 
     def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Choice:
         """Choose the sites, the least loaded first."""

@@ -14,6 +14,7 @@ from typing import ClassVar, Literal
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine
@@ -97,8 +98,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             raise ValueError(f"reservations must be >= 0 or null for all, got {self.reservations}")
         if self.max_jobs is not None and self.max_jobs < 1:
             raise ValueError(f"max_jobs must be >= 1 or null for all, got {self.max_jobs}")
-        if not 0 < self.adaptive_start <= 1:
-            raise ValueError(f"adaptive_start must be > 0 and <= 1, got {self.adaptive_start}")
+        check_ranges(self, adaptive_start="> 0 and <= 1")
 
     def minimum_of(self, spec: JobSpec) -> int:
         """Smallest size of a job; 0: it is rigid, or starts on the requested size alone."""

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.interfaces import Prioritised, QueueOrder
 from scheduler.model.job import Job
 from scheduler.model.job_view import original
@@ -67,10 +68,7 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
                     f"{name} must be >= 0, or jobs that wait long would fall behind and starve; got"
                     f" {getattr(self, name)}"
                 )
-        if not self.qfactor_limit_s > 0:
-            raise ValueError(f"qfactor_limit_s must be > 0, got {self.qfactor_limit_s}")
-        if self.refresh_s < 0:
-            raise ValueError(f"refresh_s must be >= 0, got {self.refresh_s}")
+        check_ranges(self, qfactor_limit_s="> 0", refresh_s=">= 0")
 
     @property
     def ages(self) -> bool:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, cast
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.interfaces import Selection
 from scheduler.model.network import Mesh, Network, Tree, rotations, wider
 from scheduler.model.procset import ProcSet
@@ -46,8 +47,7 @@ class TreeContiguous(Selection, msgspec.Struct, frozen=True, forbid_unknown_fiel
 
     def __post_init__(self) -> None:
         """Check the range."""
-        if self.relax < 0:
-            raise ValueError(f"relax must be >= 0, got {self.relax}")
+        check_ranges(self, relax=">= 0")
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors below the first switch that has them."""
@@ -123,8 +123,7 @@ class Submesh(Selection, msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
     def __post_init__(self) -> None:
         """Check the range."""
-        if self.relax < 0:
-            raise ValueError(f"relax must be >= 0, got {self.relax}")
+        check_ranges(self, relax=">= 0")
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many free processors in the first box that has them."""

@@ -14,6 +14,7 @@ from typing import cast
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.interfaces import Selection
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -78,8 +79,7 @@ class LessConsumeThreshold(OnTable, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the range."""
-        if not self.factor >= 1:
-            raise ValueError(f"factor must be >= 1, got {self.factor}")
+        check_ranges(self, factor=">= 1")
 
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find processors and a start."""
