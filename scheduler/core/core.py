@@ -427,5 +427,5 @@ class Core:
         counts: dict[int, int] = {}
         for redirector in self.redirectors:
             if redirector.counters is not None:
-                counts |= redirector.counters.counts()
+                counts |= redirector.counters.counts
         return CoreRecord(self.now, [part.record() for part in self.partitions], counts)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent, JobUpdated
+from scheduler.model.events import REDIRECTION, Event, JobCancelled, JobEnded, JobEvent
 from scheduler.model.job import Job, JobState
 from scheduler.model.orders import Order, Reason, Requeue, Start
 from scheduler.partition.partition import Partition
@@ -67,7 +67,7 @@ class Redirector:
             self.principal.state.vacate(job)
             job.redirect(self.principal.now, self.group.name)
             self.group.queueing.admit(job)
-            if self.counters is not None and job.id in self.counters:
+            if self.counters is not None and job.id in self.counters.counts:
                 self.counters.forget(job.id)
             orders.append(Requeue(job.id, reason))
             return True
@@ -87,11 +87,9 @@ class Redirector:
             return
         live = self.principal.live
         for event in events:
-            if isinstance(event, JobEvent) and event.job in self.counters:
-                if event.job not in live:
-                    self.counters.forget(event.job)
-                elif isinstance(event, JobUpdated):
-                    self.counters.update(live[event.job])
+            number = event.job if isinstance(event, JobEvent) else 0  # no job
+            if number in self.counters.counts and number not in live:
+                self.counters.forget(number)
         started = {order.job for order in orders if type(order) is Start and not order.restart}
         # In sequential order a job may have ended meanwhile.
         started = {n for n in started if n in live and live[n].spec.step_of is None}

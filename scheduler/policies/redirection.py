@@ -11,7 +11,7 @@ redirection group, and all counts are reset. The rule is independent of the scen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from math import floor
 from typing import Literal, TypeAlias
 
@@ -155,10 +155,6 @@ class Redirection(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Counters:
     """Counts of the running jobs (REDIR, algorithm 2).
 
-    Jobs that count the same arrivals share a bucket with one counter; the count of a job is the
-    difference from the counter's value at its start. An arrival costs one step per bucket rather
-    than one per running job, and within a bucket the earliest start has the largest count.
-
     Parameters
     ----------
     rule : redirection rule; its filter and theta apply.
@@ -166,42 +162,16 @@ class Counters:
 
     def __init__(self, rule: Redirection) -> None:
         self._rule = rule
-        self._buckets: dict[float, _Bucket] = {}
-        self._of: dict[int, _Bucket] = {}
-
-    def __contains__(self, job: int) -> bool:
-        """Whether the job of this number counts arrivals."""
-        return job in self._of
-
-    def __getitem__(self, job: int) -> int:
-        """Count of a job."""
-        return self._of[job].counted(job)
+        self._jobs: dict[int, Job] = {}
+        self.counts: dict[int, int] = {}  #: count of each job, by number
 
     def add(self, job: Job, count: int = 0) -> None:
         """Begin counting for a job, from `count` on."""
-        key = self._key(job)
-        if key not in self._buckets:
-            self._buckets[key] = _Bucket(key)
-        bucket = self._of[job.id] = self._buckets[key]
-        bucket.add(job, count)
-
-    def update(self, job: Job) -> None:
-        """Count for a job by its changed request from now on."""
-        if self._of[job.id].key != self._key(job):
-            count = self[job.id]
-            self.forget(job.id)
-            self.add(job, count)
-
-    def counts(self) -> dict[int, int]:
-        """Return the count of each job, by number."""
-        return {number: bucket.counted(number) for number, bucket in self._of.items()}
+        self._jobs[job.id], self.counts[job.id] = job, count
 
     def forget(self, job: int) -> None:
         """Stop counting for the job of this number."""
-        bucket = self._of.pop(job)
-        del bucket.jobs[job]
-        if not bucket.jobs:
-            del self._buckets[bucket.key]
+        del self._jobs[job], self.counts[job]
 
     def arrived(self, job: Job, room: int) -> list[Counted]:
         """Count an arrival.
@@ -214,53 +184,19 @@ class Counters:
         -------
         jobs that fit into the redirection group and whose counts exceed theta now.
         """
-        theta, key, filter = self._rule.theta, self._key(job), self._rule.filter
+        theta, filter, spec, counts = self._rule.theta, self._rule.filter, job.spec, self.counts
         over: list[Counted] = []
-        for bucket_key, bucket in self._buckets.items():
-            if bucket_key < key if filter == "processors" else bucket_key > key:
+        for number, running in self._jobs.items():
+            own = running.spec
+            if filter == "processors" and own.processors < spec.processors:
                 continue
-            bucket.count += 1
-            if filter != "processors" or bucket_key <= room:
-                over += bucket.over(theta)
-        return [entry for entry in over if entry[0].spec.processors <= room]
+            if filter == "walltime" and own.walltime_s > spec.walltime_s:
+                continue
+            counts[number] += 1
+            if counts[number] > theta and own.processors <= room:
+                over.append((running, counts[number]))
+        return over
 
     def reset(self) -> None:
         """Reset all counts (REDIR, algorithm 2, line 10)."""
-        for bucket in self._buckets.values():
-            bucket.reset()
-
-    def _key(self, job: Job) -> float:
-        filter = self._rule.filter
-        if filter == "processors":
-            return job.spec.processors
-        return job.spec.walltime_s if filter == "walltime" else 0
-
-
-class _Bucket:
-    """Running jobs that count the same arrivals.
-
-    `jobs` has (job, counter at its start), the largest count first.
-    """
-
-    def __init__(self, key: float) -> None:
-        self.key, self.count = key, 0
-        self.jobs: dict[int, tuple[Job, int]] = {}
-
-    def add(self, job: Job, count: int) -> None:
-        self.jobs[job.id] = job, self.count - count
-        if count:  # it may belong before others
-            self.jobs = dict(sorted(self.jobs.items(), key=lambda item: item[1][1]))
-
-    def reset(self) -> None:
-        self.jobs = {number: (job, self.count) for number, (job, _) in self.jobs.items()}
-
-    def counted(self, job: int) -> int:
-        return self.count - self.jobs[job][1]
-
-    def over(self, theta: int) -> Iterator[Counted]:
-        """Jobs whose counts exceed theta, the largest count first."""
-        for job, base in self.jobs.values():
-            count = self.count - base
-            if count <= theta:
-                return
-            yield job, count
+        self.counts = dict.fromkeys(self.counts, 0)

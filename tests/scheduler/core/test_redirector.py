@@ -122,7 +122,7 @@ class TwoGroups(AnyLife):
         (redirector,) = self.core.redirectors
         counters = redirector.counters
         assert counters is not None
-        assert {job: counters[job] for job in jobs_of(self.core)} == self.twin.counter
+        assert {job: counters.counts[job] for job in jobs_of(self.core)} == self.twin.counter
         again = [
             order.job
             for order in orders
