@@ -8,7 +8,7 @@ of it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ClassVar, Literal, TypeAlias, TypeVar
+from typing import Annotated, ClassVar, Literal, TypeAlias, TypeVar
 
 import msgspec
 
@@ -239,6 +239,8 @@ class EndStep(JobMessage):
 
 #: Jobs of one request that the log of the service names, at most.
 LOGGED = 20
+#: Jobs that one request names, at most: the service decides nothing else meanwhile.
+MOST_CHANGED = 100_000
 
 
 class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -352,12 +354,12 @@ JobChange: TypeAlias = CancelJob | HoldJob | ReleaseJob | RequeueJob | SignalJob
 class ChangeJobs(MessageBase):
     """Change jobs at one moment, so that no job starts before the last of them is changed.
 
-    The answer is Done if all are changed, and UnchangedJobs if some are not. If only one job is
-    named, Failure has the reason.
+    A job that is named several times is changed once. The answer is Done if all are changed, and
+    UnchangedJobs if some are not. If only one job is named, Failure has the reason.
     """
 
     senders: ClassVar = EVERY_USER
-    jobs: list[JobTasks]
+    jobs: Annotated[list[JobTasks], msgspec.Meta(max_length=MOST_CHANGED)]
     change: JobChange
 
     @classmethod

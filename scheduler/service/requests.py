@@ -290,7 +290,8 @@ class RequestHandler:
         if not isinstance(message.change, m.CancelJob):
             self._driver.decide_pending()  # on changes of this turn, with which these have to agree
         events, refused = list[Event](), list[tuple[int, str]]()
-        for place, named in enumerate(message.jobs):
+        places = {named: place for place, named in enumerate(message.jobs)}
+        for named, place in places.items():
             try:
                 events += self._events_of(named, message.change, sender)
             except ReshapeError as error:

@@ -457,18 +457,21 @@ def array_of(client: Client, number: int) -> TaskArray:
 def change_jobs(
     client: Client, jobs: Sequence[m.JobTasks], change: m.JobChange
 ) -> dict[m.JobTasks, str]:
-    """Change jobs at one moment; return why some of them cannot be changed."""
-    message = m.ChangeJobs(jobs=list(jobs), change=change)
-    try:
-        answer = client.ask(message, MessageBase, LISTING_S)
-    except RequestRefused as error:
-        if len(jobs) != 1:
-            raise
-        return {jobs[0]: str(error)}
-    if isinstance(answer, m.UnchangedJobs):
-        return {jobs[place]: why for place, why in answer.refused}
-    expect(m.Done, answer)
-    return {}
+    """Change jobs, `MOST_CHANGED` of them at one moment; return why some are not changed."""
+    refused: dict[m.JobTasks, str] = {}
+    for begin in range(0, len(jobs), m.MOST_CHANGED):
+        part = list(jobs[begin : begin + m.MOST_CHANGED])
+        try:
+            answer = client.ask(m.ChangeJobs(jobs=part, change=change), MessageBase, LISTING_S)
+        except RequestRefused as error:
+            if len(jobs) != 1:
+                raise
+            return {jobs[0]: str(error)}
+        if isinstance(answer, m.UnchangedJobs):
+            refused |= {part[place]: why for place, why in answer.refused}
+        else:
+            expect(m.Done, answer)
+    return refused
 
 
 def forecast(client: Client, message: MessageBase, kind: type[T], timeout: float = FORECAST_S) -> T:

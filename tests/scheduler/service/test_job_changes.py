@@ -145,6 +145,16 @@ def test_a_job_cannot_wait_for_itself(desk: Desk) -> None:
     assert ask(desk, update(1, dependency="afterany:4")) == m.Done()
 
 
+def test_a_job_that_is_named_often_is_changed_once(desk: Desk) -> None:
+    job, other = submit(desk), submit(desk)
+    names = [m.JobTasks(number) for number in [job, other] * 500]
+    assert isinstance(ask(desk, m.ChangeJobs(jobs=names, change=m.HoldJob())), m.Done)
+    held = desk.components.journal.rows("SELECT job FROM events WHERE kind='HoldChanged'")
+    assert [number for (number,) in held] == [job, other]
+    many = m.ChangeJobs(jobs=[m.JobTasks(job)] * 100_001, change=m.CancelJob())
+    assert "Expected `array` of length <= 100000 - at `$.jobs`" in refusal(desk, many)
+
+
 def test_only_administrators_release_what_they_have_held(desk: Desk) -> None:
     job = submit(desk, ANN)
     assert ask(desk, m.ChangeJobs.one(job, m.HoldJob()), ANN) == m.Done()
