@@ -199,8 +199,8 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
 
     Raises
     ------
-    ReshapeError : a value is not a bool, number or string, or a number is not finite or does not
-        fit into 64 bits.
+    ReshapeError : a value is not a bool, number or string, a number is not finite or does not fit
+        into 64 bits, or a string is not UTF-8.
     """
     plain: dict[str, Fact] = {}
     for name, value in facts.items():
@@ -211,6 +211,8 @@ def plain_facts(facts: Mapping[str, Any]) -> dict[str, Fact]:
             expected = "a finite number (report a string if there is none)"
         elif isinstance(value, int) and not -(2**63) <= value < 2**63:
             expected = "an integer of at most 64 bits, its sign included"
+        elif isinstance(value, str) and any("\ud800" <= each <= "\udfff" for each in value):
+            expected = "UTF-8 text"
         else:
             plain[name] = value
             continue

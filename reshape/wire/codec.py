@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from reshape.errors import ProtocolError
+from reshape.errors import ProtocolError, ReshapeError
 from reshape.wire.messages import ApplicationMessage, MessageBase
 
 M = TypeVar("M")
@@ -48,8 +48,16 @@ UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError, MemoryError)
 
 
 def encode(message: MessageBase) -> list[bytes]:
-    """Encode a message as two frames."""
-    return [PROTOCOL, _encoder.encode(message)]
+    """Encode a message as two frames.
+
+    Raises
+    ------
+    ReshapeError : a text is not UTF-8, as of an argument of a command in another encoding.
+    """
+    try:
+        return [PROTOCOL, _encoder.encode(message)]
+    except UnicodeEncodeError as error:
+        raise ReshapeError(f"{error.object[:40]!r} is not UTF-8 text") from None
 
 
 def decode_frames(

@@ -102,6 +102,7 @@ WRONG_USE: list[tuple[Callable[[Application], object], str]] = [
         "app.request(minimum=2147483648, maximum=None): expected whole num",
     ),
     (lambda a: a.report(x=2**63), "app.report(x=...): expected an integer of at most 64 bits"),
+    (lambda a: a.report(x="\udcff"), "app.report(x=...): expected UTF-8 text, got '\\udcff'"),
     (lambda a: a.progress(0, 0), "app.progress(0, 0): expected numbers, and a finite total > 0"),
     (lambda a: a.progress(float("nan"), 1), "app.progress(nan, 1): expected numbers, and a finite"),
     (lambda a: a.progress(1, float("inf")), "app.progress(1, inf): expected numbers, and a finite"),

@@ -17,11 +17,13 @@ from reshape.wire.codec import encode
 from reshape.wire.connection import SERVER_FILE, Connection, endpoint_of
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import (
+    ChangeJobs,
     Done,
     Failure,
     ListJobs,
     Message,
     Submitted,
+    UpdateJob,
     Wait,
     decode,
 )
@@ -150,3 +152,9 @@ def test_a_damaged_server_file_is_refused(tmp_path: Path, fields: dict[str, obje
     server_file(tmp_path, **fields)
     with pytest.raises(ServiceUnavailable, match=rf"{SERVER_FILE} is damaged.*writes it again"):
         endpoint_of(tmp_path)
+
+
+def test_a_text_that_is_not_utf_8_is_named() -> None:
+    """As of `reshape update 1 --name` with an argument in another encoding."""
+    with pytest.raises(ReshapeError, match=r"'\\udcff' is not UTF-8 text"):
+        encode(ChangeJobs.one(1, UpdateJob(name="\udcff")))
