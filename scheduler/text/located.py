@@ -7,7 +7,7 @@ A :class:`Located` holds the contents of a YAML file, overridden by values from 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import (
@@ -184,13 +184,7 @@ class Located:
 
     def get(self, field: FieldPath) -> Any:
         """Return the value at a path, or None if there is none."""
-        value: Any = self.values
-        for step in field:
-            try:
-                value = value[step]
-            except (KeyError, IndexError, TypeError):
-                return None
-        return value
+        return _value_at(self.values, field)
 
     def origin(self, field: FieldPath) -> Origin:
         """Origin of the value at a path, or of its nearest ancestor that has one."""
@@ -205,7 +199,7 @@ class Located:
             message, file=origin.source, line=origin.line, field=dotted(field) or None
         )
 
-    def convert(self, kind: type[T], also: tuple[str, ...] = ()) -> T:
+    def convert(self, kind: type[T], also: Sequence[str] = ()) -> T:
         """Convert the tree to a struct and check the types of all fields.
 
         Parameters
@@ -220,30 +214,7 @@ class Located:
         try:
             return msgspec.convert(self.values, kind)
         except msgspec.ValidationError as error:
-            what, _, where = str(error).partition(" - at `")
-            field = self._field_of(kind, _STEP.findall(where))
-            if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
-                name = unknown[1]
-                known = fields_at(kind, field) + (() if field else also)
-                self.fail((*field, name), f"unknown field{nearest(name, known)}")
-            if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
-                self.fail((*field, missing[1]), "is missing")
-            choices = kind if "..." in field else _type_at(kind, field)
-            self.fail(field, _fault(what, choices, self.get(field)))
-
-    def _field_of(self, kind: Any, steps: list[tuple[str, str]]) -> FieldPath:
-        """Path of an error of msgspec, which writes "..." for any key of a dict."""
-        field: FieldPath = ()
-        for item, name in steps:
-            step: str | int = name
-            if item == "...":
-                wanted, values = get_args(_without_annotation(kind))[1], self.get(field)
-                wrong = (key for key, value in values.items() if not _fits(value, wanted))
-                step = next(wrong, "...")
-            elif item:
-                step = int(item)
-            kind, field = _below(kind, step), (*field, step)
-        return field
+            self.fail(*_misfit(error, self.values, kind, also, strict=True))
 
 
 def _text(file: Path) -> str:
@@ -283,9 +254,46 @@ def shown(value: object) -> str:
     return text if len(text) <= SHOWN else f"{text[:SHOWN]}..."
 
 
-def _fits(value: Any, kind: Any) -> bool:
+def _misfit(
+    error: msgspec.ValidationError, values: Any, kind: Any, also: Sequence[str], *, strict: bool
+) -> tuple[FieldPath, str]:
+    """Path and message of an error of `msgspec.convert`; `also` as of `Located.convert`."""
+    what, _, where = str(error).partition(" - at `")
+    field: FieldPath = ()
+    of_field = kind
+    for item, name in _STEP.findall(where):
+        step: str | int = int(item) if item.isdigit() else name
+        if item == "...":  # any key of a dict
+            wanted, owner = get_args(_without_annotation(of_field))[1], _value_at(values, field)
+            wrong = (key for key in owner if not _fits(owner[key], wanted, strict))
+            step = next(wrong, "...")
+        of_field, field = _below(of_field, step), (*field, step)
+    if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
+        known = [*_fields_of(of_field), *(() if field else also)]
+        return (*field, unknown[1]), f"unknown field{nearest(unknown[1], known)}"
+    if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
+        return (*field, missing[1]), "is missing"
+    if not what.startswith(("Expected ", "Invalid enum value ")):  # the struct has raised it
+        return field, what
+    choices = _choices(_without_annotation(of_field))
+    text = f"must be {' or '.join(choices)}" if choices else what.partition(", got ")[0]
+    value = shown(_value_at(values, field))
+    return field, f"{text[0].lower()}{text[1:].replace('`', '')}, got {value}"
+
+
+def _value_at(values: Any, field: FieldPath) -> Any:
+    """Value at a path, None if there is none."""
+    for step in field:
+        try:
+            values = values[step]
+        except (KeyError, IndexError, TypeError):
+            return None
+    return values
+
+
+def _fits(value: Any, kind: Any, strict: bool) -> bool:
     try:
-        msgspec.convert(value, kind)
+        msgspec.convert(value, kind, strict=strict)
     except msgspec.ValidationError:
         return False
     return True
@@ -321,18 +329,12 @@ def dotted(field: FieldPath) -> str:
     return text.removeprefix(".")
 
 
-def fields_at(kind: Any, field: FieldPath) -> tuple[str, ...]:
-    """Names of the fields of the struct at a path below `kind`."""
-    own = _type_at(kind, field)
+def _fields_of(kind: Any) -> tuple[str, ...]:
+    """Names of the fields of a struct, or of the structs of a union."""
+    own = _without_annotation(kind)
     kinds = get_args(own) if get_origin(own) in (Union, UnionType) else (own,)
     structs = map(_without_annotation, kinds)
     return tuple(name for struct in structs for name in getattr(struct, "__struct_fields__", ()))
-
-
-def _type_at(kind: Any, field: FieldPath) -> Any:
-    for step in field:
-        kind = _below(kind, step)
-    return _without_annotation(kind)
 
 
 def converted(values: Any, kind: type[V], field: str = "") -> V:
@@ -347,37 +349,18 @@ def converted(values: Any, kind: type[V], field: str = "") -> V:
     ConfigError : a field is unknown, or a value has the wrong type or is out of range; the first
         one is named.
     """
+    above = (field,) if field else ()
     known: tuple[str, ...] | None = getattr(kind, "__struct_fields__", None)
-    if known is not None and isinstance(values, Mapping):
+    if known is not None and isinstance(values, Mapping):  # also if the struct ignores others
         for name in values:
             if name not in known:
                 message = f"unknown field{nearest(name, known)}"
-                raise ConfigError(message, field=_joined(field, name))
+                raise ConfigError(message, field=dotted((*above, name)))
     try:
         return msgspec.convert(values, kind, strict=False)
     except msgspec.ValidationError as error:
-        what, _, where = str(error).partition(" - at `$.")
-        value, wanted = values, kind
-        for step in filter(None, where.rstrip("`").split(".")):
-            if not isinstance(value, Mapping) or step not in value:
-                break  # within a list
-            field, value, wanted = _joined(field, step), value[step], _below(wanted, step)
-        if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
-            raise ConfigError("is missing", field=_joined(field, missing[1])) from None
-        if what.startswith(("Expected ", "Invalid enum value ")):  # not raised by the struct
-            what = _fault(what, wanted, value)
-        raise ConfigError(what, field=field or None) from None
-
-
-def _joined(field: str, name: str) -> str:
-    return f"{field}.{name}" if field else name
-
-
-def _fault(what: str, kind: Any, value: Any) -> str:
-    """What msgspec says of a value, with the permitted values if its type enumerates them."""
-    choices = _choices(kind)
-    expected = f"must be {' or '.join(choices)}" if choices else what.partition(", got ")[0]
-    return f"{expected[0].lower()}{expected[1:].replace('`', '')}, got {shown(value)}"
+        below, message = _misfit(error, values, kind, (), strict=False)
+        raise ConfigError(message, field=dotted((*above, *below)) or None) from None
 
 
 def _choices(kind: Any) -> list[str]:
