@@ -129,36 +129,22 @@ _BUILT_IN = {
         "user": "estimates:UserEstimates",
     },
 }
-#: Built-in scenarios, made when they are used first.
-_SCENARIOS: dict[str, Callable[[], Scenario]] = {
-    "fcfs": lambda: Scenario("fcfs", backfill=Backfill(reservations=0)),
-    "easy": lambda: Scenario("easy"),
-    "easy++": lambda: Scenario("easy++", backfill_order=Sjf(), estimates=Tsafrir()),
-    "conservative": lambda: Scenario("conservative", backfill=Backfill(reservations=None)),
-    "rua": lambda: Scenario(
-        "rua", backfill=Backfill(pick="penalty"), selection=_policy("selection", "rua")
-    ),
-    "static": lambda: Scenario("static", order=Aging()),
-    "steady": lambda: Scenario(
-        "steady",
-        order=Aging(),
-        resizing=_policy(
-            "resizing", "fcfs-pr", harvest="useful", grow_past="blocked", earn_back=True
-        ),
-    ),
-    "malleable": lambda: Scenario(
-        "malleable", order=Aging(), resizing=_policy("resizing", "malleable")
-    ),
-    "pba-pr": lambda: Scenario("pba-pr", order=Aging(), resizing=_policy("resizing", "pba-pr")),
-    "fcfs-pr": lambda: Scenario("fcfs-pr", order=Aging(), resizing=_policy("resizing", "fcfs-pr")),
-    "max-b-pr": lambda: Scenario(
-        "max-b-pr", order=Aging(), resizing=_policy("resizing", "max-b-pr")
-    ),
-    "pba": lambda: Scenario("pba", resizing=_policy("resizing", "pba-pr", higher="queued")),
-    "fcfs-max-benefit": lambda: Scenario(
-        "fcfs-max-benefit", resizing=_policy("resizing", "fcfs-pr", higher="queued")
-    ),
-    "max-b": lambda: Scenario("max-b", resizing=_policy("resizing", "max-b-pr")),
+#: Fields of the built-in scenarios, which are made when they are used first.
+_SCENARIOS: dict[str, Callable[[], dict[str, Any]]] = {
+    "fcfs": lambda: {"backfill": Backfill(reservations=0)},
+    "easy": dict,
+    "easy++": lambda: {"backfill_order": Sjf(), "estimates": Tsafrir()},
+    "conservative": lambda: {"backfill": Backfill(reservations=None)},
+    "rua": lambda: {"backfill": Backfill(pick="penalty"), "selection": find("selection", "rua")()},
+    "static": lambda: {"order": Aging()},
+    "steady": lambda: _resized("fcfs-pr", harvest="useful", grow_past="blocked", earn_back=True),
+    "malleable": lambda: _resized("malleable"),
+    "pba-pr": lambda: _resized("pba-pr"),
+    "fcfs-pr": lambda: _resized("fcfs-pr"),
+    "max-b-pr": lambda: _resized("max-b-pr"),
+    "pba": lambda: {"resizing": find("resizing", "pba-pr")(higher="queued")},
+    "fcfs-max-benefit": lambda: {"resizing": find("resizing", "fcfs-pr")(higher="queued")},
+    "max-b": lambda: {"resizing": find("resizing", "max-b-pr")()},
 }
 #: Kind -> name -> policy, or None of a built-in one that is not in use yet.
 _known: dict[str, dict[str, Any]] = {
@@ -219,7 +205,7 @@ def find(kind: str, name: str) -> Any:
         return _imported(kind, name)
     for part in _PARTS if kind == "scenario" else ():
         if name in _known[part]:
-            return Scenario(name, **{part: _policy(part, name)})
+            return Scenario(name, **{part: find(part, name)()})
     module, _, attribute = name.rpartition(".")
     of_class = module and attribute[:1].isupper()  # the class of a module, as Python writes it
     fix = f"; did you mean {module}:{attribute}?" if of_class else nearest(name, known(kind))
@@ -236,15 +222,15 @@ def name_of(kind: str, policy: object) -> str:
     return path
 
 
-def _policy(kind: str, name: str, **fields: Any) -> Any:
-    """Return a policy with these fields."""
-    return find(kind, name)(**fields)
+def _resized(policy: str, **parameters: Any) -> dict[str, Any]:
+    """Fields of a scenario in the order of the aging priority, with a resizing policy."""
+    return {"order": Aging(), "resizing": find("resizing", policy)(**parameters)}
 
 
 def _built_in(kind: str, name: str) -> Any:
     """Import a built-in policy, or make a scenario."""
     if kind == "scenario":
-        return _SCENARIOS[name]()
+        return Scenario(name, **_SCENARIOS[name]())
     module, _, attribute = _path(kind, name).partition(":")
     return getattr(import_module(module), attribute)
 
