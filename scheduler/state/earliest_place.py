@@ -1,21 +1,24 @@
 """Earliest place: when a selection that may refuse will accept processors for a job.
 
-The expected releases are put one by one, soonest first, into a copy of the machine's free space
-until the selection accepts a choice. With exclusions, the choice must be free for the time of the
+The expected releases are put, soonest first, into a copy of the machine's free space until the
+selection accepts a choice. With exclusions, the choice must be free for the time of the
 estimate, so the ends of exclusions are tried as well.
 """
 
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from scheduler.model.job import Job, JobState
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
-from scheduler.model.resources import processors_of
 from scheduler.model.space import NONE, Space
 from scheduler.state.exclusions import Blocked
 from scheduler.state.scheduler_state import SchedulerState
+
+#: Stands for an instant at which no job releases anything; it is before all job numbers.
+NO_JOB: Final = -1
 
 
 class EarliestPlace:
@@ -31,40 +34,22 @@ class EarliestPlace:
     def __init__(self, state: SchedulerState, job: Job) -> None:
         self._state, self._job, self._needed = state, job, job.start_least
         self._kept: ProcSet | None = None
+        machine, now, kept = state.machine, state.now, list[Blocked]()
+        #: Times at which more may be free (s), with the job that releases processors, if one does.
+        changes = [(now, NO_JOB, now)]
+        changes += [(max(time, now), number, time) for time, number, _ in state.releases]
         if state.excluding:
-            self._search_with_exclusions(job)
-            return
-        machine, selection, needed = state.machine, state.selection, self._needed
-        then, free, at = machine.space.copy(), machine.free_count, inf
-        if free >= needed and selection.fits(then, needed):
-            at = state.now
-        leaving: set[int] = set()
-        for time, number, quantity in state.releases:
-            if time > at:
-                break
-            then.put(_released(machine, state.live[number], time, leaving))
-            free += processors_of(quantity)
-            if at == inf and free >= needed and selection.fits(then, needed):
-                at = max(time, state.now)
-        self.at, self._then = at, then
-
-    def _search_with_exclusions(self, job: Job) -> None:
-        """Find the earliest time from which processors are free for the job's estimate."""
-        state = self._state
-        machine, now = state.machine, state.now
-        kept = state.blocked_intervals(job.spec.reservation, job.spec.nodes)
-        changes = [(max(time, now), number, time) for time, number, _ in state.releases]
-        changes += [(end, 0, end) for _, _, end in kept if now < end < inf]
-        changes.append((now, 0, now))
-        changes.sort()
+            kept = state.blocked_intervals(job.spec.reservation, job.spec.nodes)
+            changes += [(end, NO_JOB, end) for _, _, end in kept if now < end < inf]
+            changes.sort()
         then, leaving, last = machine.space.copy(), set[int](), len(changes) - 1
         estimate_s = job.estimate_on_s(self._needed)
         for i, (at, number, time) in enumerate(changes):
-            if number:
+            if number != NO_JOB:
                 then.put(_released(machine, state.live[number], time, leaving))
             if i < last and changes[i + 1][0] == at:
                 continue
-            left = _without(then, kept, at, at + estimate_s)
+            left = _without(then, kept, at, at + estimate_s) if kept else then
             if state.has_place(job, left):
                 self.at, self._then = at, left
                 return
