@@ -642,34 +642,23 @@ class SchedulerState:
         for job in sorted(jobs, key=_number):
             if job.spec.step_of is not None and job.state not in FINAL:
                 self.steps.add(job)
-        if self.machine.pools.names:
-            self.multi_resource = True
-            self.releases = ExpectedReleases(self.quantity(0))
-        for job in self.live.values():
-            job.demand = self.quantity(job.processors, job)
-            self.expect(job)
         for job in sorted(jobs, key=_queue_order):
             if job.state is S.PENDING and job.conditions is None and _queues(job.spec):
                 self.machine.pools.register(job.spec.resources)
                 self.queue.add(job, now)
-        if self.machine.pools.names:
-            self.count_resources()
-        else:
-            for job in self.queue.jobs.values():
-                job.demand = job.processors
+        self.count_resources()
         self.exclusions_changed()
         self.processors_released()
 
     def count_resources(self) -> None:
-        """Count all resources that nodes and jobs have named so far, not processors alone."""
-        self.multi_resource = True
+        """Count all resources that nodes and jobs have named so far."""
+        self.multi_resource = len(self.machine.pools.names) > 0
         self.examine_all()
         self.releases = ExpectedReleases(self.quantity(0))
         self.releases_changed()
-        for job in self.queue.jobs.values():
+        for job in (*self.queue.jobs.values(), *self.live.values()):
             job.demand = self.quantity(job.processors, job)
         for job in self.live.values():
-            job.demand = self.quantity(job.processors, job)
             self.expect(job)
 
     def forget(self, job: int) -> None:
