@@ -62,16 +62,17 @@ class Alarms:
         """Note that what was asked for before is not known."""
         self._is_restored = True
 
-    def predict(self, job: Job, predictor: Predictor) -> None:
+    def predict(self, job: Job) -> None:
         """Set the estimate of a job that is being queued."""
-        job.first_estimate_s = predictor.predict(job)
-        job.estimate_s = self._limited(job, job.first_estimate_s)
+        if self.predictor is not None:
+            job.first_estimate_s = self.predictor.predict(job)
+            job.estimate_s = self._limited(job, job.first_estimate_s)
 
-    def progressed(self, job: Job, point: ResizePoint, predictor: Predictor) -> None:
+    def progressed(self, job: Job, point: ResizePoint) -> None:
         """Set the estimate of a job that is at a resize point."""
-        if job.spec.step_of is not None:  # it has the rest of the walltime of its job
+        if self.predictor is None or job.spec.step_of is not None:  # a step ends with its job
             return
-        predicted_s = predictor.progressed(job, point)
+        predicted_s = self.predictor.progressed(job, point)
         if predicted_s is None:
             return
         estimate_s = self._limited(job, predicted_s)

@@ -147,8 +147,8 @@ class JobEvents:
         """Record the performance and decide: expand, contract or continue (PRIO 2)."""
         job = self._state.jobs.get(event.job)
         self._state.orders.append(self._resizes.decide(job, event))
-        if self._predictor is not None and job is not None and job.state in ACTIVE:
-            self._alarms.progressed(job, event, self._predictor)
+        if job is not None and job.state in ACTIVE:
+            self._alarms.progressed(job, event)
 
     def on_sizes_requested(self, event: SizesRequested) -> None:
         """Take over the bounds that a program requests on its size, or decline them."""

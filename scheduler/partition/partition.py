@@ -162,27 +162,19 @@ class Partition:
         event = events[0]
         state = self.state
         orders: list[Order] = []
+        state.orders = orders
+        at = event.at
+        if at > state.now:
+            state.now = at
         if type(event) is RESIZE_POINT and not self._backfills_on_contact and not state.excluding:
-            at = event.at
-            if at > state.now:
-                state.now = at
-            state.orders = orders
             self._run_due_pass()
             self._jobs.on_resize_point(event)
             return orders
         if not self.passes.follow_events:
             return self._handle_general(events)
         if type(event) is JOB_ENDED:
-            at = event.at
-            if at > state.now:
-                state.now = at
-            state.orders = orders
             self._jobs.on_job_ended(event)
         elif type(event) is JOB_SUBMITTED:
-            at = event.at
-            if at > state.now:
-                state.now = at
-            state.orders = orders
             self._on_single_submission(event)
         else:
             return self._handle_general(events)

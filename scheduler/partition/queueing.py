@@ -95,8 +95,7 @@ class Queueing:
     def set_demand(self, job: Job) -> None:
         """Set a job's estimate and its demand."""
         state = self._state
-        if self._alarms.predictor is not None:
-            self._alarms.predict(job, self._alarms.predictor)
+        self._alarms.predict(job)
         if not job.is_plain:
             self._count_special(job)
         if state.multi_resource:
