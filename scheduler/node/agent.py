@@ -32,7 +32,7 @@ import reshape
 from reshape.cli.options import example
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.files.private_folder import make_private
-from reshape.wire.access import AccessFile, read_access, write_private
+from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import own_address, use_keys
 from reshape.wire.identity import slurm_job
@@ -96,7 +96,6 @@ class Agent:
         self._address = address
         if self._remote is not None:
             self._heartbeat_s = self._remote.settings.heartbeat_s
-            self._remote.write_job_access()
         self._is_terminated = False
         self._loses_host = loses_host
         self._secret = directory.read_secret()
@@ -105,6 +104,7 @@ class Agent:
         self._other_release = False
         self._reported = 0.0
         make_private(directory.memory)
+        directory.write_job_access()
         self._groups = NodeGroups(directory, node)
         self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
@@ -328,12 +328,8 @@ def _serve_local(directory: ServiceDirectory, node: str) -> None:
             log.info("an agent of %s is already running", node)
             return
         log.info("agent of %s pid=%d", node, os.getpid())
-        job_access, address = directory.path / "access" / "job.json", ""
-        if job_access.exists():  # jobs may have processes on other hosts, too
-            make_private(directory.memory)
-            access = read_access(job_access)
-            write_private(directory.job_access, access)
-            address = own_address(access.endpoint)
+        access = directory.read_job_access()  # jobs may have processes on other hosts, too
+        address = "" if access is None else own_address(access.endpoint)
         Agent(directory, node, address=address).run()
 
 

@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING
 
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private, own_folder
-from reshape.wire.access import AccessFile, write_private
+from reshape.wire.access import AccessFile, read_access, write_private
 
 if TYPE_CHECKING:
     from scheduler.protocol.agent_messages import AgentSettings
@@ -87,14 +87,27 @@ class JobFolders(ABC):
         """Access file with which the processes of jobs reach a service on another host."""
         return self.memory / JOB_ACCESS
 
+    @abstractmethod
+    def write_job_access(self) -> None:
+        """Write the access file for the processes of jobs, if they reach the service by one.
+
+        Raises
+        ------
+        ReshapeError : the folder for shared memory is not safe to use, or is full.
+        """
+
     def make_job_folder(self, job: int) -> None:
         """Create the shared-memory folder of a job, or verify the existing one.
+
+        A program that removes old files may have removed all that was in the folder of the service.
 
         Raises
         ------
         ReshapeError : the folder cannot be created, or other users have access to it.
         """
         try:
+            if not self.job_access.exists():
+                self.write_job_access()
             make_private(self.memory)
             make_private(self.shm(job))
         except OSError as error:
@@ -291,6 +304,17 @@ class ServiceDirectory(JobFolders):
             self._name = self._read("memory-folder")
         return self._name
 
+    def read_job_access(self) -> AccessFile | None:
+        """Read the access file of jobs with processes on other hosts; None if there is none."""
+        path = self.path / "access" / "job.json"
+        return read_access(path) if path.exists() else None
+
+    def write_job_access(self) -> None:
+        """Copy the access file of jobs, if there is one."""
+        if (access := self.read_job_access()) is not None:
+            make_private(self.memory)
+            write_private(self.job_access, access)
+
     def read_secret(self) -> str:
         """Return the secret with which agents prove that they belong to the service."""
         return self._read("secret")
@@ -327,12 +351,7 @@ class HostPlace(JobFolders):
         return ""
 
     def write_job_access(self) -> None:
-        """Write the access file for the processes of jobs.
-
-        Raises
-        ------
-        ReshapeError : the folder for shared memory is not safe to use, or is full.
-        """
+        """Write the access file that the service has sent."""
         make_private(self.memory)
         write_private(self.job_access, self.settings.job_access)
 

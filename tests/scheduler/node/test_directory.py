@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import resource
+import shutil
 import socket
 import tempfile
 from pathlib import Path
 
 import pytest
+import zmq
 
 from reshape.errors import ReshapeError
-from reshape.wire.access import AccessFile
+from reshape.wire.access import AccessFile, read_access, write_private
 from scheduler.node import directory
 from scheduler.node.directory import HostPlace, ServiceDirectory
 from scheduler.protocol import messages as m
@@ -92,3 +94,26 @@ def test_the_last_agent_of_a_service_on_a_host_removes_what_agents_share(
         assert not place.is_shared("a")
     place.remove("b")
     assert not place.memory.exists()
+
+
+def test_a_start_finds_the_access_file_again_after_the_folder_was_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without it the processes of the job, on any host, would not reach the service."""
+    monkeypatch.setattr(directory, "MEMORY", tmp_path)
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    keys = {"server_key": public, "public_key": public, "secret_key": secret}
+    access = AccessFile(endpoint="tcp://n1:7077", role="job", user="ann", **keys)
+    settings = m.AgentSettings(memory="reshape-1", heartbeat_s=1.0, job_access=access)
+    own = ServiceDirectory(tmp_path / "service")
+    own.create()
+    own.make_job_folder(1)
+    assert not own.job_access.exists(), "the service has no other hosts"
+    (own.path / "access").mkdir()
+    write_private(own.path / "access" / "job.json", access)
+    for place in (own, HostPlace(access, settings)):
+        place.make_job_folder(2)
+        shutil.rmtree(place.memory)
+        place.make_job_folder(3)
+        assert read_access(place.job_access) == access
+        assert place.jobs_with_folder() == [3]
