@@ -80,6 +80,7 @@ class SystemMonitor:
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
+        self._before: dict[str, str | None] = {}  # node -> its agent before the present one
         # Node -> its latest agent that was held back, and the listening time of its last report.
         self._held_back: dict[str, tuple[str, float]] = {}
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
@@ -100,10 +101,9 @@ class SystemMonitor:
         """
         self._check(identity, hello, is_remote=is_remote)
         known = self.reports.agents.get(hello.node)
-        before = self._noted_agent(hello.node) if known is None else known.hello.incarnation
-        replaced = before not in (None, hello.incarnation)
+        replaced = self._latest_agent(hello.node) not in (None, hello.incarnation)
         if replaced and known is not None:
-            self._check_host(known, hello.host)
+            self._check_host(known, hello.host, hello.address)
         return replaced
 
     def on_report(
@@ -128,6 +128,7 @@ class SystemMonitor:
         events: list[Event] = []
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
+            self._before[hello.node] = self._latest_agent(hello.node)
             if loses_groups:
                 events.append(self._replaced(hello, now))
             self.reports.agents.pop(hello.node, None)
@@ -152,17 +153,30 @@ class SystemMonitor:
             events.append(self._lose(hello.node, now, None if hello.keeps_memory else ()))
         return events
 
+    def _latest_agent(self, node: str) -> str | None:
+        """Name of the latest agent of a node; None if it had none."""
+        known = self.reports.agents.get(node)
+        return self._noted_agent(node) if known is None else known.hello.incarnation
+
     def _noted_agent(self, node: str) -> str | None:
         """Name of the latest agent of a node in the journal; None if it had none."""
         return self._journal.meta(f"agent {node}")
 
-    def _check_host(self, known: AgentState, host: str) -> None:
-        """Refuse an agent while that of another host serves its node."""
-        node, there = known.hello.node, known.hello.host
-        if there != host and self._silent_s(known) < self._deadlines.node_lost_s:
+    def _check_host(self, known: AgentState, host: str, address: str | None = None) -> None:
+        """Refuse an agent while that of another host serves its node; hosts may share a name.
+
+        Parameters
+        ----------
+        address : of the host of the agent that is checked; None: not known.
+        """
+        node, there, at = known.hello.node, known.hello.host, known.hello.address
+        is_same = there == host and address in (None, at)
+        if not is_same and self._silent_s(known) < self._deadlines.node_lost_s:
+            named = [f"{there} ({at})", f"{host} ({address})"] if there == host else [there, host]
+            serving, other = (name or "this host" for name in named)
             raise ReshapeError(
-                f"node {node} is served by an agent on {there or 'this host'}, and"
-                f" not on {host or 'this host'}: end one, or give each its own node"
+                f"node {node} is served by an agent on {serving}, and not on {other}: end one, or"
+                " give each its own node"
             )
 
     def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
@@ -227,6 +241,12 @@ class SystemMonitor:
         if is_known and hello.node not in self.nodes and not hello.ends:
             self._send(identity, m.AgentStop())
         self._check_node(hello.node, is_remote=is_remote)
+        if self._before.get(hello.node) == hello.incarnation:
+            self._send(identity, m.AgentStop())
+            raise ReshapeError(
+                f"node {hello.node} is served by an agent that was started after this one, which"
+                " ends: start one agent for each node"
+            )
 
     def _check_node(self, node: str, *, is_remote: bool) -> None:
         if node in self.pool_nodes and node not in self._nodes:

@@ -1,0 +1,58 @@
+"""Agents of one node that report in turn: which of them serves it, and which one ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from desk import Desk
+
+from scheduler.config.settings import NodeConfig
+from scheduler.protocol import messages as m
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[Desk]:
+    desk = Desk(tmp_path / "service", [NodeConfig("a", 2, launcher="none")])
+    yield desk
+    desk.components.journal.close()
+
+
+def report(desk: Desk, name: str, address: str = "10.0.0.1") -> list[m.Message]:
+    """Report as an agent of the node, which has a name of its own."""
+    return desk.hello(node="a", incarnation=name, host="localhost", address=address)
+
+
+def losses(desk: Desk) -> int:
+    """Number of times that the node was lost."""
+    query = "SELECT count(*) FROM events WHERE kind='NodeLost'"
+    return int(next(desk.components.journal.rows(query))[0])
+
+
+def test_an_agent_that_was_replaced_ends(desk: Desk) -> None:
+    """If each report replaced the other agent, the jobs of the node would be lost each time."""
+    report(desk, "first")
+    assert isinstance(
+        desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 1, 60.0)))[0], m.Submitted
+    )
+    report(desk, "second")
+    before = losses(desk)
+    for _ in range(2):
+        stop, refusal = report(desk, "first")
+        assert isinstance(stop, m.AgentStop)
+        assert isinstance(refusal, m.Failure)
+        assert "node a is served by an agent that was started after this one" in refusal.message
+        assert any(isinstance(answer, m.Done) for answer in report(desk, "second"))
+    assert losses(desk) == before
+
+
+def test_hosts_of_the_same_name_are_told_apart_by_their_addresses(desk: Desk) -> None:
+    report(desk, "first")
+    (refusal,) = report(desk, "second", address="10.0.0.2")
+    assert isinstance(refusal, m.Failure)
+    assert refusal.message == (
+        "node a is served by an agent on localhost (10.0.0.1), and not on localhost (10.0.0.2): end"
+        " one, or give each its own node"
+    )
+    assert any(isinstance(answer, m.Done) for answer in report(desk, "first"))
