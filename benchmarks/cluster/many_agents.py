@@ -20,16 +20,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import resource
 import socket
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -38,97 +35,15 @@ import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "scheduler"))
 
-from service import MOST, SIZE, FirstRanks, Peers, submission, submit
+from service import MOST, SIZE, FirstRanks, StandIn, submission, submit
 
-from reshape.wire.access import AccessFile, read_access
 from scheduler import Client
 from scheduler.client import background
 from scheduler.node.directory import ServiceDirectory
-from scheduler.protocol import messages as m
 
 #: Goals: seconds in which 1000 agents connect; milliseconds of the p99 of 2000 points per second.
 CONNECT_GOAL_S, POINT_GOAL_MS = 10.0, 20.0
 GIVE_UP_S = 120.0
-
-
-class RemoteAgents(threading.Thread):
-    """Agents that start nothing and report every group as running.
-
-    Attributes
-    ----------
-    answered : when the service answered the first report of each agent, `time.perf_counter`.
-    tokens : job tokens by job number.
-    job_access : keys with which the processes of jobs connect.
-    """
-
-    def __init__(self, place: ServiceDirectory, names: list[str]) -> None:
-        super().__init__(daemon=True)
-        self.access = read_access(place.path / "access" / "agent.json")
-        self.names = names
-        self.answered: dict[int, float] = {}
-        self.tokens: dict[int, str] = {}
-        self.job_access: AccessFile | None = None
-        self.stopping = threading.Event()
-        self._groups: list[dict[tuple[int, int], m.GroupStatus]] = [{} for _ in names]
-
-    def run(self) -> None:
-        """Connect, and report once a second until `stopping`."""
-        count = len(self.names)
-        arrivals = Peers(self.access.endpoint, count, self.access)
-        for number, name in enumerate(self.names):
-            arrival = m.AgentArrival(node=name, host=name, release=version("reshape-mpi"))
-            arrivals.send(number, arrival)
-        reports = Peers(self.access.endpoint, count, self.access)
-        waiting, due = count, [0.0] * count
-        while not self.stopping.is_set():
-            for number, message in arrivals.received(0.0) if waiting else ():
-                assert isinstance(message, m.AgentSettings), message
-                self.job_access = message.job_access
-                self._report(reports, number)
-                due[number] = time.monotonic() + 1.0 + number / count
-                waiting -= 1
-            for number, message in reports.received(0.01):
-                if self._obey(number, message):
-                    self._report(reports, number)
-            now = time.monotonic()
-            for number in range(count):
-                if due[number] and now > due[number]:
-                    due[number] = now + 1.0
-                    self._report(reports, number)
-        arrivals.close()
-        reports.close()
-
-    def _report(self, peers: Peers, number: int) -> None:
-        groups = list(self._groups[number].values())
-        hello = m.AgentHello(
-            node=self.names[number],
-            pid=os.getpid(),
-            secret="",
-            groups=groups,
-            restart_points=[],
-            folders=[status.job for status in groups],
-            host=self.names[number],
-            incarnation=f"{number}-{id(self)}",
-            address="127.0.0.1",
-        )
-        peers.send(number, hello)
-
-    def _obey(self, number: int, message: m.Message) -> bool:
-        """Carry out a message; return whether the state of the agent has changed."""
-        groups = self._groups[number]
-        match message:
-            case m.StartGroup():
-                status = m.GroupStatus(message.job, message.group, True, pid=os.getpid())
-                groups[message.job, message.group] = status
-                self.tokens[message.job] = message.environment["RESHAPE_TOKEN"]
-                return True
-            case m.KillGroup():
-                gone = m.GroupStatus(message.job, message.group, False, signal=15)
-                groups[message.job, message.group] = gone
-                return True
-            case m.Done():
-                self.answered.setdefault(number, time.perf_counter())
-        return False
 
 
 @contextmanager
@@ -166,10 +81,10 @@ def cpu_s(pid: int) -> float:
     return float(times.user + times.system)
 
 
-def connect(place: ServiceDirectory, names: list[str]) -> tuple[RemoteAgents, float, float]:
+def connect(place: ServiceDirectory, names: list[str]) -> tuple[StandIn, float, float]:
     """Connect agents; return them, and the seconds until they were answered and listed as up."""
     began = time.perf_counter()
-    agents = RemoteAgents(place, names)
+    agents = StandIn(place, names)
     agents.start()
     while len(agents.answered) < len(names):
         if time.perf_counter() - began > GIVE_UP_S:

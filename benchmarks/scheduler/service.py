@@ -32,8 +32,10 @@ import tempfile
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +44,7 @@ import psutil
 import zmq
 
 from reshape.topology import Topology
-from reshape.wire.access import AccessFile
+from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import encode
 from reshape.wire.connection import use_keys
 from scheduler.client import background
@@ -54,65 +56,6 @@ SIZE, MOST = 2, 4
 #: Seconds after which a question without an answer is asked again.
 REPEAT_S = 10.0
 NODE = "local"
-
-
-class StandIn(threading.Thread):
-    """A node agent that starts nothing and reports every group as running."""
-
-    def __init__(self, place: ServiceDirectory) -> None:
-        super().__init__(daemon=True)
-        self.place, self.secret = place, place.read_secret()
-        self.groups: dict[tuple[int, int], m.GroupStatus] = {}
-        self.tokens: dict[int, str] = {}
-        self.ended = threading.Event()
-
-    def run(self) -> None:
-        """Answer until the service stops its agents."""
-        with self.place.agent_lock(NODE) as free, zmq.Context() as context:
-            assert free
-            socket = context.socket(zmq.DEALER)
-            socket.setsockopt(zmq.LINGER, 0)
-            socket.connect(self.place.endpoint)
-            beat, changed, stopping = 0.0, True, False
-            while not stopping:
-                if changed or time.monotonic() - beat > 1.0:
-                    beat, changed = time.monotonic(), False
-                    self._hello(socket)
-                if not socket.poll(200):
-                    continue
-                while socket.poll(0):
-                    message = decode(socket.recv_multipart())
-                    changed |= self._obey(message)
-                    stopping |= isinstance(message, m.AgentStop)
-            self._hello(socket)
-            socket.close(linger=200)
-        self.ended.set()
-
-    def _obey(self, message: m.Message) -> bool:
-        match message:
-            case m.StartGroup():
-                status = m.GroupStatus(message.job, message.group, True, pid=os.getpid())
-                self.groups[message.job, message.group] = status
-                self.tokens[message.job] = message.environment["RESHAPE_TOKEN"]
-            case m.KillGroup():
-                gone = m.GroupStatus(message.job, message.group, False, signal=15)
-                self.groups[message.job, message.group] = gone
-            case m.AgentStop():
-                for job, group in self.groups:
-                    self.groups[job, group] = m.GroupStatus(job, group, False, signal=15)
-            case _:
-                return False
-        return True
-
-    def _hello(self, socket: zmq.Socket[bytes]) -> None:
-        hello = m.AgentHello(
-            node=NODE,
-            pid=os.getpid(),
-            secret=self.secret,
-            groups=list(self.groups.values()),
-            restart_points=[],
-        )
-        socket.send_multipart(encode(hello))
 
 
 class Peers:
@@ -154,10 +97,107 @@ class Peers:
             while self.sockets[number].getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
                 yield number, decode(self.sockets[number].recv_multipart(zmq.NOBLOCK))
 
-    def close(self) -> None:
+    def close(self, linger_ms: int = 0) -> None:
         """Close them all."""
         self._epoll.close()
-        self.context.destroy(linger=0)
+        self.context.destroy(linger_ms)
+
+
+class StandIn(threading.Thread):
+    """Agents that start nothing and report every group as running.
+
+    Parameters
+    ----------
+    names : nodes of agents on other hosts; none: there is one agent, on the host of the service.
+
+    Attributes
+    ----------
+    tokens : job tokens by job number.
+    answered : when the service answered the first report of each agent, `time.perf_counter`.
+    job_access : keys with which the processes of jobs connect to a service on another host.
+    stopping : set it to end; an agent on the host of the service ends with that, too.
+    """
+
+    def __init__(self, place: ServiceDirectory, names: Sequence[str] = ()) -> None:
+        super().__init__(daemon=True)
+        self.place, self.names, self.is_local = place, [*names] or [NODE], not names
+        self.tokens: dict[int, str] = {}
+        self.answered: dict[int, float] = {}
+        self.job_access: AccessFile | None = None
+        self.stopping = threading.Event()
+        self._secret = place.read_secret() if self.is_local else ""
+        self._groups: list[dict[tuple[int, int], m.GroupStatus]] = [{} for _ in self.names]
+
+    def run(self) -> None:
+        """Connect, and report once a second and at each change, until `stopping`.
+
+        An agent on another host has a second connection, over which it asks how to serve its node.
+        """
+        count, access, endpoint = len(self.names), None, self.place.endpoint
+        with ExitStack() as stack:
+            if self.is_local:
+                assert stack.enter_context(self.place.agent_lock(NODE))
+            else:
+                access = read_access(self.place.path / "access" / "agent.json")
+                endpoint = access.endpoint
+            waiting = 0 if self.is_local else count
+            arrivals = Peers(endpoint, waiting, access)
+            for number, name in enumerate(self.names[:waiting]):
+                arrival = m.AgentArrival(node=name, host=name, release=version("reshape-mpi"))
+                arrivals.send(number, arrival)
+            reports = Peers(endpoint, count, access)
+            due = [0.0 if self.is_local else inf] * count
+            while not self.stopping.is_set():
+                for number, message in arrivals.received(0.0) if waiting else ():
+                    assert isinstance(message, m.AgentSettings), message
+                    self.job_access = message.job_access
+                    due[number], waiting = 0.0, waiting - 1
+                for number, message in reports.received(0.01):
+                    if self._obey(number, message):
+                        due[number] = 0.0
+                now = time.monotonic()
+                for number in range(count):
+                    if now > due[number]:
+                        due[number] = now + 1.0 + number / count
+                        self._report(reports, number)
+            arrivals.close()
+            self._report(reports, 0)
+            reports.close(linger_ms=200)
+
+    def _report(self, peers: Peers, number: int) -> None:
+        name, groups = self.names[number], list(self._groups[number].values())
+        hello = m.AgentHello(
+            node=name,
+            pid=os.getpid(),
+            secret=self._secret,
+            groups=groups,
+            restart_points=[],
+            folders=[] if self.is_local else [status.job for status in groups],
+            host="" if self.is_local else name,
+            incarnation=f"{number}-{id(self)}",
+            address="" if self.is_local else "127.0.0.1",
+        )
+        peers.send(number, hello)
+
+    def _obey(self, number: int, message: m.Message) -> bool:
+        """Carry out a message; return whether the state of the agent has changed."""
+        groups = self._groups[number]
+        match message:
+            case m.StartGroup(job=job, group=group):
+                groups[job, group] = m.GroupStatus(job, group, True, pid=os.getpid())
+                self.tokens[job] = message.environment["RESHAPE_TOKEN"]
+            case m.KillGroup(job=job, group=group):
+                groups[job, group] = m.GroupStatus(job, group, False, signal=15)
+            case m.AgentStop():
+                for job, group in groups:
+                    groups[job, group] = m.GroupStatus(job, group, False, signal=15)
+                self.stopping.set()
+            case m.Done():
+                self.answered.setdefault(number, time.perf_counter())
+                return False
+            case _:
+                return False
+        return True
 
 
 @contextmanager
