@@ -203,8 +203,8 @@ def convert(trace: Path, to: Path, lenient: bool) -> None:
         raise click.UsageError(f"{to} does not end in .swf, .swf.gz, .csv or .csv.gz")
     check_place(to)
     read = swf.read(trace, lenient=lenient)
-    rows = zip(*(read.columns[field].tolist() for field in swf.FIELDS), strict=True)
-    replace_all({to: swf.encode(read) if form == "swf" else as_csv(swf.FIELDS, rows)})
+    rows = zip(*(column.tolist() for column in read.columns.values()), strict=True)
+    replace_all({to: swf.encode(read) if form == "swf" else as_csv(read.columns, rows)})
     click.echo(f"{to}: {counted(len(read), 'job')}")
 
 

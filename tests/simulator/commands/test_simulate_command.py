@@ -172,6 +172,11 @@ def test_workload(tmp_path: Path) -> None:
     assert table.read_text().splitlines()[0].startswith("job,submit,wait,run,processors")
     done = invoke("workload", "convert", SMALL, "a.xy", code=2)
     assert "does not end in .swf, .swf.gz, .csv" in done.stderr
+    more = tmp_path / "more.swf"
+    more.write_text("; Resources: memory=64\n1 0 -1 5 1" + " -1" * 13 + " 32\n")
+    invoke("workload", "convert", more, table)
+    names, values = (line.split(",") for line in table.read_text().splitlines())
+    assert (names[-1], values[-1]) == ("resource:memory", "32")
 
 
 def test_results_are_there_whole_or_not_at_all(
