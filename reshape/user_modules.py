@@ -26,19 +26,41 @@ def user_module(name: str) -> ModuleType:
 
     Raises
     ------
-    ModuleNotFoundError : there is no such module, or one that it imports is missing; anything else
-        that the module raises.
+    ModuleNotFoundError : there is no such module.
+    ImportError : the module raises an exception, which the message names with its file and line.
     """
+    try:
+        return _found(name)
+    except (Exception, SystemExit) as error:  # code of a user
+        if _is_missing(error, name):
+            raise
+        from traceback import extract_tb  # late: few commands need it
+
+        said = f"{type(error).__name__}: {error}"
+        if not isinstance(error, SyntaxError):  # which says itself where it is
+            frames = extract_tb(error.__traceback__)
+            place = next(f for f in reversed(frames) if not f.filename.startswith("<frozen "))
+            said += f" ({place.filename}:{place.lineno})"
+        raise ImportError(said) from error
+
+
+def _found(name: str) -> ModuleType:
+    """Import a module; a file in the current folder comes last."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name.partition(".")[0]:
+        if not _is_missing(error, name):
             raise
     with suppress(OSError):  # the current folder may have been deleted
         folder = os.getcwd()
         if folder not in sys.path:
             sys.path.append(folder)
     return import_module(name)
+
+
+def _is_missing(error: BaseException, name: str) -> bool:
+    """Whether there is no module of a name, and not one that it imports."""
+    return isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}.")
 
 
 _ROOT = Path(__file__).parent.parent

@@ -252,17 +252,33 @@ def _imported(kind: str, name: str) -> Any:
     """Class or scenario that ``module:Class`` names."""
     module, _, attribute = name.partition(":")
     try:
-        policy = getattr(user_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+        imported = user_module(module)
+    except (ImportError, ValueError) as error:
         missing = isinstance(error, ModuleNotFoundError)
         fix = "; call the command in its folder, or put the folder on PYTHONPATH" * missing
         message = f"{kind} {name!r} cannot be imported: {error}{fix}"
         raise ConfigError(message, field=kind) from None
+    policy = getattr(imported, attribute, None)
+    if policy is None:
+        classes = [
+            known
+            for known, thing in vars(imported).items()
+            if isinstance(thing, type) and thing.__module__ == imported.__name__
+        ]
+        message = f"module {module!r} has no class {attribute!r}{nearest(attribute, classes)}"
+        raise ConfigError(message, field=kind)
     own_kind = kind_of_policy(name, policy)
     if own_kind == kind:
         return policy
     if kind == "scenario" and own_kind in _PARTS:
-        return Scenario(name, **{own_kind: policy()})
+        try:
+            made = policy()
+        except Exception as error:  # code of a user
+            said = f"{type(error).__name__}: {error}"
+            fix = "give each of its parameters a default"
+            message = f"{name!r} cannot be made without parameters: {said}; {fix}"
+            raise ConfigError(message, field=kind) from None
+        return Scenario(name, **{own_kind: made})
     raise ConfigError(f"{name!r} is of kind {own_kind}, not {kind}", field=kind)
 
 

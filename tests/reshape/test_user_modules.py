@@ -36,10 +36,27 @@ def test_no_file_in_the_current_folder_hides_an_installed_module(folder: Path) -
     assert not hasattr(user_module("tomllib"), "value"), "also when the folder is on the path"
 
 
-def test_what_a_module_lacks_is_named(folder: Path) -> None:
-    (folder / "mine_lacking.py").write_text("import nowhere_at_all\n")
-    with pytest.raises(ModuleNotFoundError, match="nowhere_at_all"):
-        user_module("mine_lacking")
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (
+            "\nimport nowhere_at_all",
+            "ModuleNotFoundError: No module named 'nowhere_at_all' (FILE:2)",
+        ),
+        ("\nx = y", "NameError: name 'y' is not defined (FILE:2)"),
+        ("\nraise SystemExit(0)", "SystemExit: 0 (FILE:2)"),
+        ("\ndef f()\n", "SyntaxError: expected ':' (mine.py, line 2)"),
+    ],
+)
+def test_what_is_wrong_in_a_module_is_named_with_its_line(
+    folder: Path, text: str, says: str
+) -> None:
+    file = folder / "mine.py"
+    file.write_text(text)
+    with pytest.raises(ImportError) as error:
+        user_module("mine")
+    assert str(error.value) == says.replace("FILE", str(file))
+    assert not isinstance(error.value, ModuleNotFoundError), "this module is there"
 
 
 def test_a_current_folder_that_was_deleted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

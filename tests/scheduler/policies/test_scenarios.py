@@ -61,6 +61,13 @@ class Mute(msgspec.Struct, frozen=True):
         Stay(Reason("the return is forgotten"))
 
 
+class Without(msgspec.Struct, frozen=True):
+    size: int
+
+    def decide(self, job, view):
+        return Stay(Reason("without a default"))
+
+
 class Ageless(QueueOrder, msgspec.Struct, frozen=True):
     def key(self, job, now):
         return now - job.submitted_at
@@ -238,6 +245,10 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
         scenario("easy", {"resizing": "my_policy:LastComeFirst"})
     with pytest.raises(ConfigError, match=r"the class ages = False, or True"):
         scenario("easy", {"order": "my_policy:Ageless"})
+    with pytest.raises(ConfigError, match=r"has no class 'Swop'; did you mean Swap\?"):
+        scenario("my_policy:Swop")
+    with pytest.raises(ConfigError, match=r"argument 'size'; give each of its parameters a def"):
+        scenario("my_policy:Without")
     with pytest.raises(ConfigError, match=r"class Underived\(QueueOrder, msgspec\.Struct"):
         scenario("easy", {"order": "my_policy:Underived"})
 
