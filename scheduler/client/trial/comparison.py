@@ -106,34 +106,58 @@ def _compare_lines(
     gone, come = list((kept[0] - kept[1]).elements()), list((kept[1] - kept[0]).elements())
     by_text: defaultdict[str, list[str]] = defaultdict(list)
     for line in come:
-        by_text[_FLOAT.sub("", line)].append(line)
-    largest, close, left = 0.0, 0, list[str]()
+        by_text[_FLOAT.sub("#", line)].append(line)
+    others = {text: _LinesOfText(lines) for text, lines in by_text.items()}
+    distances, left = list[float](), list[str]()
     for line in gone:
-        others = by_text[_FLOAT.sub("", line)]
-        best = min(others, key=lambda other: _distance(line, other), default=None)
-        if best is None or _distance(line, best) > rules.rtol:
+        same = others.get(_FLOAT.sub("#", line))
+        distance = None if same is None else same.take(line, rules.rtol)
+        if distance is None:
             left.append(line)
-            continue
-        others.remove(best)
-        largest, close = max(largest, _distance(line, best)), close + 1
-    if close:
+        else:
+            distances.append(distance)
+    if close := len(distances):
         lines = f"{close} line{'s' * (close > 1)}"
-        found.rounding.append(f"{what}: numbers of {lines} differ by {largest:.1e} at most")
-    extra = [line for others in by_text.values() for line in others]
+        found.rounding.append(f"{what}: numbers of {lines} differ by {max(distances):.1e} at most")
+    extra = [line for same in others.values() for line in same.left]
     for word, rest in (("only without resizes", left), ("only with resizes", extra)):
         found.mistakes += [f"{what} {word}: {_short(line)}" for line in rest[:_MOST_SHOWN]]
         if len(rest) > _MOST_SHOWN:
             found.mistakes.append(f"{what} {word}: {len(rest) - _MOST_SHOWN} more lines")
 
 
-def _distance(line: str, other: str) -> float:
-    """Largest relative difference of the floating numbers of two lines of the same text."""
-    a, b = (np.array([float(x) for x in _FLOAT.findall(text)]) for text in (line, other))
-    return max((_relative(x, y) for x, y in zip(a, b, strict=True)), default=0.0)
+class _LinesOfText:
+    """Lines that differ in their floating numbers only, each of which is paired at most once."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+        self._numbers = np.array([_numbers(line) for line in lines])  # (lines, numbers)
+        self._is_left = np.ones(len(lines), np.bool_)
+
+    def take(self, line: str, rtol: float) -> float | None:
+        """Pair a line with the closest one that is left; return their distance, None if too large.
+
+        It is the largest relative difference of their numbers.
+        """
+        one, all_ = np.array(_numbers(line)), self._numbers
+        with np.errstate(invalid="ignore", divide="ignore"):
+            apart = np.abs(one - all_) / np.maximum(np.abs(one), np.abs(all_))
+        distances = np.where(one == all_, 0.0, apart).max(axis=1, initial=0.0)
+        fits = self._is_left & (distances <= rtol)
+        if not fits.any():
+            return None
+        best = int(np.where(fits, distances, np.inf).argmin())
+        self._is_left[best] = False
+        return float(distances[best])
+
+    @property
+    def left(self) -> list[str]:
+        """Lines that were not paired."""
+        return [line for line, is_left in zip(self._lines, self._is_left, strict=True) if is_left]
 
 
-def _relative(a: float, b: float) -> float:
-    return 0.0 if a == b else abs(a - b) / max(abs(a), abs(b))
+def _numbers(line: str) -> list[float]:
+    return [float(text) for text in _FLOAT.findall(line)]
 
 
 def _short(line: str) -> str:

@@ -40,6 +40,19 @@ def test_numbers_are_paired_with_the_closest() -> None:
     assert found.mistakes == []
 
 
+def test_thousands_of_lines_that_differ() -> None:
+    """A program that prints a residual in each iteration; a pair at a time takes minutes."""
+    plain = [f"residual {1.0 / (1 + k)!r} of {k}.5" for k in range(6000)]
+    resized = [f"residual {1.0 / (1 + k) * (1 + 2e-16)!r} of {k}.5" for k in reversed(range(6000))]
+    assert of_lines(plain, resized).mistakes == []
+    wrong = of_lines(plain, [f"residual {2.0 / (1 + k)!r} of {k}.5" for k in range(6000)])
+    assert wrong.mistakes[5] == "output only without resizes: 5995 more lines"
+
+
+def test_lines_with_more_numbers_are_others() -> None:
+    assert len(of_lines(["x 1.5"], ["x 1.5.5"]).mistakes) == 2
+
+
 def test_patterns_leave_lines_and_facts_out() -> None:
     runs = [
         TrialResults([f"took {x} s"], {"ranks": x, "error": 0.5}, Path(), frozenset())
