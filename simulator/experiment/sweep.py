@@ -38,6 +38,7 @@ from simulator.study.runner import (
     processes,
 )
 from simulator.study.study import grid_points
+from simulator.traces.files import replace_all
 
 #: Points of the sweep under way, which its processes have by fork.
 _points: list[_GridPoint] = []
@@ -163,7 +164,8 @@ def sweep(
         None: processes are forked, so that nothing has to be sent.
     file : keeps finished points, a line of JSON each, by a digest of all that determines their
         results: the experiment, its files, the sources of user-defined policies, and the release.
-        The same call continues after an interruption.
+        The same call continues after an interruption. At the end the points are in the order of
+        the grid.
     on_error : what a point that fails becomes: "row", a row of nan with its `error`, and a warning;
         or "raise", an error that ends the sweep. The same call with a file tries it again.
     progress : show progress on standard error.
@@ -196,6 +198,8 @@ def sweep(
                 else:
                     details = f"\n{outcome.details}" if outcome.details else ""
                     raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
+        if file is not None:  # its lines came as points ended, which differs between calls
+            replace_all({Path(file): kept.lines([key.encode() for key in keys])})
         results = [
             {ERROR: failed[i]} if i in failed else json.loads(kept.get(key.encode()) or b"")
             for i, key in enumerate(keys)

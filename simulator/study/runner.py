@@ -318,6 +318,7 @@ class ResultFile(AbstractContextManager["ResultFile"]):
                 ) from None
 
     def lines(self, first: Sequence[bytes]) -> bytes:
-        """Contents of the file with the lines of some runs first, in this order."""
-        others = sorted(self._lines.keys() - set(first))
-        return b"".join(self._lines[key] + b"\n" for key in [*first, *others])
+        """Contents of the file with the lines of some runs first, in this order, as far as done."""
+        done = [key for key in dict.fromkeys(first) if key in self._lines]
+        others = sorted(self._lines.keys() - set(done))
+        return b"".join(self._lines[key] + b"\n" for key in [*done, *others])

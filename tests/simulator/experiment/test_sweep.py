@@ -241,6 +241,14 @@ def test_the_file_keeps_what_is_done(tmp_path: Path, workers: int) -> None:
     assert sorted(count.read_text().split()) == ["0", "1", "2", "3", "4"]
 
 
+def test_the_file_is_in_the_order_of_the_grid(tmp_path: Path) -> None:
+    """Whatever order the points ended in, the same sweep gives the same bytes."""
+    one, other = tmp_path / "one", tmp_path / "other"
+    for file, loads in ((one, [0.6]), (one, [0.5, 0.6]), (other, [0.5, 0.6])):
+        sweep(Experiment(COLUMNS), {"load": loads}, workers=1, file=file, progress=False)
+    assert one.read_bytes() == other.read_bytes()
+
+
 def test_a_point_that_raises_names_the_point_and_keeps_the_others(tmp_path: Path) -> None:
     file = tmp_path / "sweep.jsonl"
     for workers in (1, 2):
