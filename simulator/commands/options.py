@@ -15,9 +15,6 @@ from reshape.key_values import key_value
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario
 
-#: The file of a sweep starts with this.
-_OF_SWEEP = b'{"run":'
-
 processors_option = click.option(
     "--processors",
     type=WholeRange(min=1),
@@ -78,7 +75,9 @@ def metrics_file(path: Path) -> dict[str, Any]:
 
 def is_sweep(source: Path) -> bool:
     """Whether a file has the results of a sweep, a line of JSON each."""
+    from simulator.study.runner import BEGIN  # late, as all that few commands need
+
     if not source.is_file():
         return False
     with source.open("rb") as file:
-        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
+        return file.read(len(BEGIN)) == BEGIN

@@ -219,6 +219,10 @@ class _Line(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
+#: Of each line of a file of results.
+BEGIN = b'{"run":'
+
+
 class ResultFile(AbstractContextManager["ResultFile"]):
     """Results of finished runs by key, kept in a file if one is given, a line of JSON each.
 
@@ -279,7 +283,12 @@ class ResultFile(AbstractContextManager["ResultFile"]):
         whole, _, cut = data.rpartition(b"\n")
         for number, line in enumerate(whole.split(b"\n") if whole else [], 1):
             self._remember(line, f"{path}:{number}")
-        if cut:  # the writer was killed
+        if cut:  # the writer was killed, or the machine: then zeros may follow
+            if not BEGIN.startswith(cut.rstrip(b"\0")[: len(BEGIN)]):
+                raise ReshapeError(
+                    f"{path}: its end is not a run; give the name of a new file, or of one with the"
+                    " results of runs"
+                )
             self._file.truncate(len(data) - len(cut))
 
     def _remember(self, line: bytes, where: str) -> None:

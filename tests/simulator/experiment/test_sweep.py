@@ -296,6 +296,10 @@ def test_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(ReshapeError, match=f"{text}:1: is not a finished run"):
         sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=text, progress=False)
     assert text.read_text().startswith("this is no file"), "it stays as it was"
+    text.write_text("notes in one line, without an end of it")
+    with pytest.raises(ReshapeError, match=f"{text}: its end is not a run; give the name of a new"):
+        sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=1, file=text, progress=False)
+    assert text.read_text().startswith("notes in one line"), "nor is it taken for a cut line"
 
 
 def test_a_point_that_fails_is_a_row_of_nan_and_is_tried_again(tmp_path: Path) -> None:
