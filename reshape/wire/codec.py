@@ -39,8 +39,8 @@ _MAYBE_NON_FINITE = (
 MOST = 2**63 - 1
 #: Occurs in each frame with a larger one, and often as a part of real numbers.
 _HUGE = re.compile(rb"\xcf[\x80-\xff]", re.DOTALL)
-#: Occurs in the text of each message with a larger one, and otherwise only within texts.
-_HUGE_AS_TEXT = re.compile(r"\d{19}")
+#: With other digits as zeros, so many stand in the JSON of each message with a larger one.
+_HUGE_AS_ZEROS, _AS_ZEROS = b"0" * 19, bytes.maketrans(b"123456789", b"0" * 9)
 
 
 #: What msgspec raises for the bytes of others; deep nesting is a RecursionError.
@@ -123,7 +123,10 @@ def _may_have_huge(message: object, packed: bytes) -> bool:
     """Whether a message may have a whole number above `MOST`, as above."""
     if b"\xcf" not in packed or _HUGE.search(packed) is None:
         return False
-    return _HUGE_AS_TEXT.search(repr(message)) is not None
+    try:
+        return _HUGE_AS_ZEROS in msgspec.json.encode(message).translate(_AS_ZEROS)
+    except TypeError:  # a key that JSON does not have
+        return True
 
 
 def _odd_number(value: Any, field: str = "") -> str:
