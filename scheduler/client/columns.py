@@ -187,14 +187,12 @@ class Column(NamedTuple):
     ----------
     width : characters; shorter texts are filled up, longer ones cut off. 0: as wide as needed.
     is_left : whether the texts begin at the left.
-    after : text up to the next column, in a format of letters.
     name : as the format has it; "" in a format of letters.
     """
 
     field: Field
     width: int = 0
     is_left: bool = True
-    after: str = ""
     name: str = ""
 
     def fit(self, text: str) -> str:
@@ -211,21 +209,16 @@ class ListingFormat(NamedTuple):
     Attributes
     ----------
     columns : from left to right.
-    before : text before the first column; None: the columns are aligned as a table.
+    between : texts before, between and after the columns; None: they are aligned as a table.
     """
 
     columns: list[Column]
-    before: str | None = None
+    between: list[str] | None = None
 
     @property
     def has_starts(self) -> bool:
         """Whether a column has the starts of jobs, of queued ones the expected starts."""
         return any(column.field.heading == "START" for column in self.columns)
-
-    @classmethod
-    def of(cls, *names: str) -> ListingFormat:
-        """Make a table of these fields."""
-        return cls([Column(FIELDS[name], is_left=FIELDS[name].is_left) for name in names])
 
     @classmethod
     def parse(cls, text: str) -> ListingFormat:
@@ -255,17 +248,21 @@ class ListingFormat(NamedTuple):
         parsable : separate the columns of a table by ``|``.
         heads : begin with a line of headings.
         """
-        if self.before is None:
+        if self.between is None:
             text = render(self.table(jobs, now), parsable)
             return text if heads else text.partition("\n")[2]
         lines = [[column.field.text(job, now) for column in self.columns] for job in jobs]
         if heads:
             lines.insert(0, [column.field.heading for column in self.columns])
-        return "\n".join(self.before + self._joined(line) for line in lines)
-
-    def _joined(self, texts: Sequence[str]) -> str:
-        pairs = zip(self.columns, texts, strict=True)
-        return "".join(column.fit(plain(text)) + column.after for column, text in pairs)
+        before, *after = self.between
+        return "\n".join(
+            before
+            + "".join(
+                column.fit(plain(text)) + then
+                for column, text, then in zip(self.columns, line, after, strict=True)
+            )
+            for line in lines
+        )
 
 
 def _width(text: str) -> int:
@@ -291,24 +288,19 @@ def in_letters(text: str, fields: Mapping[str, Field] = _BY_LETTER) -> ListingFo
     """
     known = " ".join(f"%{letter} {field.heading.lower()}" for letter, field in fields.items())
     columns: list[Column] = []
-    before, end = "", 0
-    for match in _LETTER.finditer(text):
-        between, end = text[end : match.start()], match.end()
-        point, width, letter = match.groups()
+    before, *parts = _LETTER.split(text)
+    between = [before]
+    for point, width, letter, after in zip(*[iter(parts)] * 4, strict=True):
         if letter == "%":
-            between += "%"
-        if columns:
-            columns[-1] = columns[-1]._replace(after=columns[-1].after + between)
-        else:
-            before += between
-        if letter in fields:
+            between[-1] += f"%{after}"
+        elif letter in fields:
             columns.append(Column(fields[letter], _width(width), is_left=not point))
-        elif letter != "%":
+            between.append(after)
+        else:
             raise ReshapeError(f"the format has the letter %{letter}: known are {known}")
     if not columns:
         raise ReshapeError(f"the format {text!r} has no field: known are {known}")
-    columns[-1] = columns[-1]._replace(after=columns[-1].after + text[end:])
-    return ListingFormat(columns, before)
+    return ListingFormat(columns, between)
 
 
 def _in_names(text: str) -> ListingFormat:
@@ -319,7 +311,7 @@ def _in_names(text: str) -> ListingFormat:
         if match is None or field is None:
             word = part.strip() if match is None else match[1]
             unknown = f"the format has the field {word!r}"
-            raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
+            raise ReshapeError(unknown + nearest(word.lower(), _BY_NAME))
         is_left = field.is_left if match[2] is None else match[2] != "%"
         columns.append(Column(field, _width(match[3] or ""), is_left, name=match[1]))
     return ListingFormat(columns)
@@ -342,7 +334,7 @@ def sorted_jobs(jobs: Sequence[JobInfo], text: str, now: float) -> list[JobInfo]
         field = _BY_LETTER.get(word) or _BY_NAME.get(word.lower())
         if field is None:
             unknown = f"jobs cannot be sorted by {word!r}"
-            raise ReshapeError(unknown + nearest(word.lower(), sorted(_BY_NAME)))
+            raise ReshapeError(unknown + nearest(word.lower(), _BY_NAME))
         ordered.sort(
             key=lambda job: ((value := field.value(job, now)) is None, value),
             reverse=part.strip().startswith("-"),
@@ -392,21 +384,15 @@ def queue_format(jobs: Sequence[JobInfo]) -> ListingFormat:
     DONE, the progress, is a column if that of a job is known, and DEMAND, of each process, if a job
     declares one.
     """
-    done = ["done"] if any(job.iterations for job in jobs) else []
-    demand = ["demand"] if any(job.shared for job in jobs) else []
-    who, times = ("jobid", "queue", "name", "user", "st"), ("time", "time_left")
-    return ListingFormat.of(*who, *times, *done, "nodes", "size", *demand, "started", "place")
+    done = "done," if any(job.iterations for job in jobs) else ""
+    demand = "demand," if any(job.shared for job in jobs) else ""
+    names = f"jobid,queue,name,user,st,time,time_left,{done}nodes,size,{demand}started,place"
+    return ListingFormat.parse(names)
 
 
-def history_format() -> ListingFormat:
-    """Columns of `reshape history`, similar to those of sacct."""
-    ends = ("exitcode", "submit", "wait", "run", "sizes", "maxmem", "how")
-    return ListingFormat.of("jobid", "queue", "name", "user", "state", *ends)
-
-
-def steps_format() -> ListingFormat:
-    """Columns of the steps of a job."""
-    return ListingFormat.of("jobid", "name", "state", "exitcode", "time", "sizes", "place")
+#: Columns of `reshape history`, similar to those of sacct, and of the steps of a job.
+HISTORY = "jobid,queue,name,user,state,exitcode,submit,wait,run,sizes,maxmem,how"
+STEPS = "jobid,name,state,exitcode,time,sizes,place"
 
 
 def one_by_one(jobs: Iterable[JobInfo]) -> Iterator[JobInfo]:

@@ -187,18 +187,13 @@ parsable_option = click.option(
 
 
 def echo_list(
-    things: Sequence[T],
-    columns: Mapping[str, Callable[[T], object]],
-    left: str,
-    *,
-    as_json: bool,
-    parsable: bool,
+    things: Sequence[T], columns: Mapping[str, Callable[[T], object]], left: str, as_json: bool
 ) -> None:
     """Print things as JSON or as a table; see `Table.of`."""
     if as_json:
         echo_json(things)
     else:
-        click.echo(render(Table.of(things, columns, left), parsable))
+        click.echo(render(Table.of(things, columns, left)))
 
 
 def echo_json(value: Any) -> None:

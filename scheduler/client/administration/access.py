@@ -16,7 +16,6 @@ from scheduler.client.options import (
     directory_option,
     echo_list,
     json_option,
-    parsable_option,
 )
 from scheduler.node.access_keys import AccessKeys, GrantedKey
 from scheduler.node.directory import ServiceDirectory
@@ -80,9 +79,8 @@ def create(directory: Path, user: str, role: str, expires: float | None, output:
 @access.command("list")
 @directory_option
 @json_option
-@parsable_option
 @example("reshape access list")
-def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
+def list_keys(directory: Path, as_json: bool) -> None:
     """List the granted keys."""
     columns: dict[str, Callable[[GrantedKey], object]] = {
         "KEY": lambda key: key.number,
@@ -92,7 +90,7 @@ def list_keys(directory: Path, as_json: bool, parsable: bool) -> None:
         "EXPIRES": _expiry,
     }
     keys = _keys_of(directory).granted()
-    echo_list(keys, columns, "ROLE USER CREATED EXPIRES", as_json=as_json, parsable=parsable)
+    echo_list(keys, columns, "ROLE USER CREATED EXPIRES", as_json)
 
 
 @access.command()

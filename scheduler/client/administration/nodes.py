@@ -16,11 +16,11 @@ from scheduler.client.options import (
     echo_json,
     echo_list,
     json_option,
-    parsable_option,
 )
 from scheduler.policies.pools.options import KEYS
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time, listed
+from scheduler.text.tables import Table, render
 
 
 @click.group()
@@ -36,9 +36,8 @@ def node() -> None:
 @node.command("list")
 @service_option
 @json_option
-@parsable_option
 @example("reshape node list")
-def list_nodes(service: Client, as_json: bool, parsable: bool) -> None:
+def list_nodes(service: Client, as_json: bool) -> None:
     """List all nodes."""
     nodes = service.nodes()
     columns: dict[str, Callable[[m.NodeInfo], object]] = {
@@ -57,7 +56,7 @@ def list_nodes(service: Client, as_json: bool, parsable: bool) -> None:
     if not any(node.features for node in nodes):
         del columns["FEATURES"]
     left = "NODE PARTITION STATE FEATURES HOST LAUNCHER REASON"
-    echo_list(nodes, columns, left, as_json=as_json, parsable=parsable)
+    echo_list(nodes, columns, left, as_json)
 
 
 def _partitions(node: m.NodeInfo) -> str:
@@ -178,9 +177,8 @@ def add_pool(service: Client, name: str, arguments: tuple[str, ...], **values: s
 @pool.command("list")
 @service_option
 @json_option
-@parsable_option
 @example("reshape pool list")
-def list_pools(service: Client, as_json: bool, parsable: bool) -> None:
+def list_pools(service: Client, as_json: bool) -> None:
     """List all pools."""
     columns: dict[str, Callable[[m.PoolInfo], object]] = {
         "POOL": lambda pool: pool.name,
@@ -194,7 +192,7 @@ def list_pools(service: Client, as_json: bool, parsable: bool) -> None:
         "REASON": lambda pool: in_local_time(pool.reason),
     }
     left = "POOL STATE REASON"
-    echo_list(pools_of(service), columns, left, as_json=as_json, parsable=parsable)
+    echo_list(pools_of(service), columns, left, as_json)
 
 
 def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
@@ -204,10 +202,9 @@ def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
 @pool.command("info")
 @service_option
 @json_option
-@parsable_option
 @click.argument("name")
 @example("reshape pool info slurm")
-def pool_info(service: Client, as_json: bool, parsable: bool, name: str) -> None:
+def pool_info(service: Client, as_json: bool, name: str) -> None:
     """Show a pool with its options and allocations."""
     pools = {chosen.name: chosen for chosen in pools_of(service)}
     if name not in pools:
@@ -216,12 +213,11 @@ def pool_info(service: Client, as_json: bool, parsable: bool, name: str) -> None
     if as_json:
         echo_json(chosen)
         return
-    if not parsable:
-        because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
-        click.echo(f"pool {name} is {chosen.state}{because}")
-        click.echo(format_options(chosen.options))
-        if chosen.arguments:
-            click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
+    because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
+    click.echo(f"pool {name} is {chosen.state}{because}")
+    click.echo(format_options(chosen.options))
+    if chosen.arguments:
+        click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
     columns: dict[str, Callable[[m.AllocationInfo], object]] = {
         "ALLOCATION": lambda a: a.number,
         "BATCH-JOB": lambda a: a.id or "-",
@@ -232,9 +228,7 @@ def pool_info(service: Client, as_json: bool, parsable: bool, name: str) -> None
         "STARTED": lambda a: format_moment(a.started_at) if a.started_at else "-",
         "ENDS": lambda a: format_moment(a.ends_at) if a.ends_at else "-",
     }
-    echo_list(
-        chosen.allocations, columns, "BATCH-JOB STATE NODES", as_json=False, parsable=parsable
-    )
+    click.echo(render(Table.of(chosen.allocations, columns, "BATCH-JOB STATE NODES")))
 
 
 @pool.command("pause")

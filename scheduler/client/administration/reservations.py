@@ -16,7 +16,6 @@ from scheduler.client.options import (
     echo_json,
     echo_list,
     json_option,
-    parsable_option,
 )
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time
@@ -104,9 +103,8 @@ def create(
 @reserve.command("list")
 @service_option
 @json_option
-@parsable_option
 @example("reshape reserve list")
-def list_reservations(service: Client, as_json: bool, parsable: bool) -> None:
+def list_reservations(service: Client, as_json: bool) -> None:
     """List the reservations that have not ended."""
     columns: dict[str, Callable[[m.ReservationInfo], object]] = {
         "NAME": lambda its: its.name,
@@ -120,7 +118,7 @@ def list_reservations(service: Client, as_json: bool, parsable: bool) -> None:
         "JOBS": lambda its: ",".join(map(str, its.running)) or "-",
     }
     left = "NAME STATE NODES USERS JOBS"
-    echo_list(_all(service), columns, left, as_json=as_json, parsable=parsable)
+    echo_list(_all(service), columns, left, as_json)
 
 
 @reserve.command()

@@ -30,7 +30,7 @@ from scheduler.client.api.client import (
 )
 from scheduler.client.api.service_option import complete_jobs, service_option
 from scheduler.client.background import stop as stop_service
-from scheduler.client.columns import steps_format
+from scheduler.client.columns import STEPS, ListingFormat
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.options import (
     JOB,
@@ -75,7 +75,7 @@ def info(service: Client, as_json: bool, job: JobName | None) -> None:
         click.echo(tables.job_text(listing.jobs[0], listing.now))
         if numbers := [number for _, number in listing.jobs[0].steps]:
             steps = [list_jobs(service, number).jobs[0] for number in numbers[-MOST_STEPS:]]
-            click.echo("\n" + steps_format().render(steps, listing.now))
+            click.echo("\n" + ListingFormat.parse(STEPS).render(steps, listing.now))
         return
     answer = service.info()
     if as_json:

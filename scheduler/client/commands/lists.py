@@ -11,7 +11,6 @@ import click
 
 from reshape.cli.options import ParsedText, WholeRange, example
 from reshape.errors import ReshapeError
-from scheduler.client import tables
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api.client import (
     MOST_ENDED,
@@ -28,10 +27,10 @@ from scheduler.client.api.service_option import (
     service_option,
 )
 from scheduler.client.columns import (
+    HISTORY,
     ListingFormat,
     choose,
     has_task,
-    history_format,
     queue_format,
     sorted_jobs,
     states_in,
@@ -263,11 +262,9 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
 @noheader_option
 @json_option
 @parsable_option
-@click.argument("job", type=JOB, required=False, shell_complete=complete_jobs)
 @example(
     "reshape history --user ann --since 2026-05-01",
     "reshape history --format jobid,state,elapsed,exitcode",
-    "reshape history last",
 )
 def history(
     service: Client,
@@ -276,32 +273,23 @@ def history(
     noheader: bool,
     as_json: bool,
     parsable: bool,
-    job: JobName | None,
     **chosen: Any,
 ) -> None:
-    """List ended jobs and their sizes, or all resizes of one JOB with phases in milliseconds.
+    """List ended jobs and their sizes.
 
     Times are local: 2026-05-01, 2026-05-01T12:00 or 2026-05-01T12:00:30. If more jobs match than
-    --limit, a message says how to list the earlier ones. EXITCODE is code:signal. The job computes
-    during START; it pauses for CLOSE, JOIN, PLAN, MOVE and RESUME.
+    --limit, a message says how to list the earlier ones. EXITCODE is code:signal. 'reshape info'
+    lists the resizes of a job.
     """
     for option, is_set in (("--format", columns is not None), ("--noheader", noheader)):
-        if is_set and (as_json or job is not None):
-            other = "--json" if as_json else "JOB"
-            raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
-    if job is not None:
-        listing = list_jobs(service, service.job(job).number)
-        if as_json:
-            echo_json(listing.jobs[0].resizes)
-        else:
-            click.echo(render(tables.resize_table(listing.jobs[0]), parsable))
-        return
+        if is_set and as_json:
+            raise click.UsageError(f"{option} has no effect with --json: leave one of them out")
     chosen["before"] = None if before is None else service.job(before).number
     page = history_page(service, chosen)
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return
-    form = history_format() if columns is None else columns
+    form = ListingFormat.parse(HISTORY) if columns is None else columns
     text = form.render(page.jobs, page.now, parsable=parsable, heads=not noheader)
     if text:
         click.echo(text)

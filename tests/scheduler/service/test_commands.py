@@ -106,7 +106,7 @@ def test_json_has_the_fields_of_the_messages(submit: Any, run: Run) -> None:
     assert {"at", "text"} == set(story["lines"][0])
     assert story["lines"][1]["rule"].startswith("EASY")
     assert story["lines"][1]["facts"]["needed"] == 1
-    assert json.loads(run("history", "1", "--json").stdout) == []
+    assert json.loads(run("info", "1", "--json").stdout)["resizes"] == []
     assert json.loads(run("wait", "1", "--json").stdout) == [one]
 
 
@@ -171,10 +171,10 @@ def test_the_history_of_a_job_that_grew(service: Any, run: Run) -> None:
     run("submit", "-n", "1", "--max", "2", "--", "python", *program)
     service.when(1, lambda job: job.size == 2)
     service.finish(1)
-    resizes = msgspec.convert(json.loads(run("history", "1", "--json").stdout), list[ResizeInfo])
+    told = json.loads(run("info", "1", "--json").stdout)
+    resizes = msgspec.convert(told["resizes"], list[ResizeInfo])
     assert [(resize.old, resize.new, resize.outcome) for resize in resizes] == [(1, 2, "done")]
-    (row,) = run("history", "1", "--parsable").stdout.splitlines()[1:]
-    fields = row.split("|")
+    fields = run("info", "1").stdout.splitlines()[-1].split()
     assert fields[2] == "1-2"
     assert float(fields[3]) == pytest.approx(1000 * resizes[0].start_s, abs=0.1)
     assert float(fields[7]) == pytest.approx(1000 * resizes[0].move_s, abs=0.1)

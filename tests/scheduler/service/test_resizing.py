@@ -16,7 +16,7 @@ from waiting import wait_until
 
 from reshape.topology import Topology
 from reshape.wire.identity import ASK_EVERY_S
-from scheduler.client.columns import history_format
+from scheduler.client.columns import HISTORY, ListingFormat
 from scheduler.client.tables import job_text
 from scheduler.journal.journal_reader import reading
 from scheduler.model.events import ResizePoint
@@ -485,5 +485,5 @@ def test_expansions_that_fail_are_tried_ever_more_rarely(served, tmp_path):
     why = "the new group ended (exit code 1:0): NameError: name 'undefined' is not defined"
     assert job.failed_resizes.endswith(f"failed in succession; the last: {why}")
     assert job.failed_resizes in job_text(job, 0.0)
-    assert job.failed_resizes in history_format().table([job], 0.0).rows[0]
+    assert job.failed_resizes in ListingFormat.parse(HISTORY).table([job], 0.0).rows[0]
     assert served.story(number).count(f"failed, the job continues at its old size: {why}") >= 1

@@ -12,7 +12,7 @@ from command_line import invoke
 
 from reshape.errors import ReshapeError
 from scheduler.client import tables
-from scheduler.client.columns import history_format, queue_format
+from scheduler.client.columns import HISTORY, ListingFormat, queue_format
 from scheduler.client.requests.submission import check_outputs, job_environment, plain_name, prepare
 from scheduler.protocol.messages import JobInfo, ResizeInfo
 from scheduler.text.formats import format_moment
@@ -200,7 +200,7 @@ def test_history_shows_sizes_times_and_the_end_of_a_job() -> None:
         state="FAILED", code="F", ended_at=200.0, exit_code=0, signal=9, reason="killed",
         sizes=[(110.0, 2), (120.0, 4), (125.0, 4), (130.0, 6), (140.0, 4), (200.0, 0)],
     )  # fmt: skip
-    row = dict(zip(*_columns(history_format().table([ended], 300.0)), strict=True))
+    row = dict(zip(*_columns(ListingFormat.parse(HISTORY).table([ended], 300.0)), strict=True))
     assert row["EXITCODE"] == "0:9"
     assert row["SIZES"] == "2-4-6-4"
     assert (row["WAIT"], row["RUN"]) == ("00:00:10", "00:01:30")
