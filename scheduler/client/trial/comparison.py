@@ -40,90 +40,119 @@ class TrialResults(NamedTuple):
     files: frozenset[Path]
 
 
-class EqualityRules(NamedTuple):
-    """What counts as equal.
+@dataclass
+class Comparison:
+    """A comparison of a run with resizes and one without.
 
-    Attributes
+    Parameters
     ----------
     rtol : largest relative difference of two floating numbers that is rounding.
     ignore : lines, facts (``name=value``) and names of files with a match are not compared.
     once : whether equal lines count once; a job that restarts from a checkpoint repeats some.
+
+    Attributes
+    ----------
+    mistakes : what differs by more than rounding, each one line.
+    rounding : what differs by rounding, each one line.
     """
 
     rtol: float
     ignore: Sequence[re.Pattern[str]] = ()
     once: bool = False
-
-    def keeps(self, text: str) -> bool:
-        """Whether a line, a fact or a name is compared."""
-        return not any(pattern.search(text) for pattern in self.ignore)
-
-
-@dataclass
-class Differences:
-    """The differences of two runs, each one line.
-
-    Attributes
-    ----------
-    mistakes : what differs by more than rounding.
-    rounding : what differs by rounding.
-    """
-
     mistakes: list[str] = field(default_factory=list)
     rounding: list[str] = field(default_factory=list)
 
+    def compare(self, plain: TrialResults, resized: TrialResults) -> None:
+        """Compare a run without resizes and one with them."""
+        outputs = [set(run.lines) if self.once else run.lines for run in (plain, resized)]
+        self._compare_lines("output", outputs[0], outputs[1])
+        facts, others = ([f"{k}={v!r}" for k, v in r.facts.items()] for r in (plain, resized))
+        self._compare_lines("fact", facts, others)
+        for file in sorted(plain.files | resized.files):
+            if not self._keeps(str(file)):
+                continue
+            if file not in resized.files or file not in plain.files:
+                runs = ("without", "with") if file in plain.files else ("with", "without")
+                self.mistakes.append(
+                    f"file {file}: written {runs[0]} resizes, and not {runs[1]} them"
+                )
+            else:
+                self._compare_files(f"file {file}", plain.folder / file, resized.folder / file)
 
-def compare(plain: TrialResults, resized: TrialResults, rules: EqualityRules) -> Differences:
-    """Compare a run without resizes and one with them."""
-    found = Differences()
-    outputs = [set(run.lines) if rules.once else run.lines for run in (plain, resized)]
-    _compare_lines(found, "output", outputs[0], outputs[1], rules)
-    facts, others = ([f"{k}={v!r}" for k, v in r.facts.items()] for r in (plain, resized))
-    _compare_lines(found, "fact", facts, others, rules)
-    for file in sorted(plain.files | resized.files):
-        if not rules.keeps(str(file)):
-            continue
-        if file not in resized.files or file not in plain.files:
-            runs = ("without", "with") if file in plain.files else ("with", "without")
-            found.mistakes.append(f"file {file}: written {runs[0]} resizes, and not {runs[1]} them")
-        else:
-            _compare_files(found, str(file), plain.folder / file, resized.folder / file, rules)
-    return found
+    def _keeps(self, text: str) -> bool:
+        """Whether a line, a fact or a name is compared."""
+        return not any(pattern.search(text) for pattern in self.ignore)
 
+    def _compare_lines(self, what: str, plain: Iterable[str], resized: Iterable[str]) -> None:
+        """Compare lines in any order."""
+        kept = [Counter(filter(self._keeps, lines)) for lines in (plain, resized)]
+        gone, come = list((kept[0] - kept[1]).elements()), list((kept[1] - kept[0]).elements())
+        by_text: defaultdict[str, list[str]] = defaultdict(list)
+        for line in come:
+            by_text[_FLOAT.sub("#", line)].append(line)
+        others = {text: _LinesOfText(lines) for text, lines in by_text.items()}
+        distances, left = list[float](), list[str]()
+        for line in gone:
+            same = others.get(_FLOAT.sub("#", line))
+            distance = None if same is None else same.take(line, self.rtol)
+            if distance is None:
+                left.append(line)
+            else:
+                distances.append(distance)
+        if close := len(distances):
+            lines = f"{close} line{'s' * (close > 1)}"
+            self.rounding.append(
+                f"{what}: numbers of {lines} differ by {max(distances):.1e} at most"
+            )
+        extra = [line for same in others.values() for line in same.left]
+        for word, rest in (("only without resizes", left), ("only with resizes", extra)):
+            self.mistakes += [f"{what} {word}: {_short(line)}" for line in rest[:_MOST_SHOWN]]
+            if len(rest) > _MOST_SHOWN:
+                self.mistakes.append(f"{what} {word}: {len(rest) - _MOST_SHOWN} more lines")
 
-# ---------------------------------------------------------------- lines
+    def _compare_files(self, name: str, plain: Path, resized: Path) -> None:
+        if plain.read_bytes() == resized.read_bytes():
+            return
+        arrays = [_arrays(path) for path in (plain, resized)]
+        if arrays[0] and arrays[1]:
+            if arrays[0].keys() != arrays[1].keys():
+                self.mistakes.append(f"{name}: other arrays: {sorted(arrays[1])}")
+                return
+            for key, array in arrays[0].items():
+                self._compare_arrays(f"{name}{key}", array, arrays[1][key])
+            return
+        try:
+            texts = [path.read_text().splitlines() for path in (plain, resized)]
+        except UnicodeDecodeError:
+            self.mistakes.append(f"{name}: other bytes")
+            return
+        numbered = [
+            [f"line {k}: {line}" for k, line in enumerate(filter(self._keeps, lines), start=1)]
+            for lines in texts
+        ]
+        self._compare_lines(name, numbered[0], numbered[1])
 
-
-def _compare_lines(
-    found: Differences,
-    what: str,
-    plain: Iterable[str],
-    resized: Iterable[str],
-    rules: EqualityRules,
-) -> None:
-    """Compare lines in any order."""
-    kept = [Counter(filter(rules.keeps, lines)) for lines in (plain, resized)]
-    gone, come = list((kept[0] - kept[1]).elements()), list((kept[1] - kept[0]).elements())
-    by_text: defaultdict[str, list[str]] = defaultdict(list)
-    for line in come:
-        by_text[_FLOAT.sub("#", line)].append(line)
-    others = {text: _LinesOfText(lines) for text, lines in by_text.items()}
-    distances, left = list[float](), list[str]()
-    for line in gone:
-        same = others.get(_FLOAT.sub("#", line))
-        distance = None if same is None else same.take(line, rules.rtol)
-        if distance is None:
-            left.append(line)
-        else:
-            distances.append(distance)
-    if close := len(distances):
-        lines = f"{close} line{'s' * (close > 1)}"
-        found.rounding.append(f"{what}: numbers of {lines} differ by {max(distances):.1e} at most")
-    extra = [line for same in others.values() for line in same.left]
-    for word, rest in (("only without resizes", left), ("only with resizes", extra)):
-        found.mistakes += [f"{what} {word}: {_short(line)}" for line in rest[:_MOST_SHOWN]]
-        if len(rest) > _MOST_SHOWN:
-            found.mistakes.append(f"{what} {word}: {len(rest) - _MOST_SHOWN} more lines")
+    def _compare_arrays(self, name: str, a: NDArray[Any], b: NDArray[Any]) -> None:
+        """Compare two arrays; the tolerance is relative to the largest element."""
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            kinds = f"{a.dtype} {a.shape} without resizes, {b.dtype} {b.shape} with them"
+            self.mistakes.append(f"{name}: {kinds}")
+            return
+        is_float = np.issubdtype(a.dtype, np.inexact)
+        differs = (a != b) & ~(np.isnan(a) & np.isnan(b)) if is_float else np.asarray(a != b)
+        if not differs.any():
+            return
+        count = f"{np.count_nonzero(differs)} of {a.size} elements differ"
+        if is_float:
+            with np.errstate(invalid="ignore"):
+                scale = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
+                largest = float(np.max(np.abs(a - b)[differs]) / scale) if scale else np.inf
+            if largest <= self.rtol:
+                self.rounding.append(f"{name}: {count}, by {largest:.1e} of the largest at most")
+                return
+        place = tuple(int(k[0]) for k in np.nonzero(differs))
+        values = f"{a[place]!s} without resizes, {b[place]!s} with them"
+        self.mistakes.append(f"{name}: {count}, the first at {list(place)}: {values}")
 
 
 class _LinesOfText:
@@ -164,34 +193,6 @@ def _short(line: str) -> str:
     return line if len(line) <= _MOST_WIDTH else f"{line[:_MOST_WIDTH]}..."
 
 
-# ---------------------------------------------------------------- files
-
-
-def _compare_files(
-    found: Differences, name: str, plain: Path, resized: Path, rules: EqualityRules
-) -> None:
-    if plain.read_bytes() == resized.read_bytes():
-        return
-    arrays = [_arrays(path) for path in (plain, resized)]
-    if arrays[0] and arrays[1]:
-        if arrays[0].keys() != arrays[1].keys():
-            found.mistakes.append(f"file {name}: other arrays: {sorted(arrays[1])}")
-            return
-        for key, array in arrays[0].items():
-            _compare_arrays(found, f"file {name}{key}", array, arrays[1][key], rules.rtol)
-        return
-    try:
-        texts = [path.read_text().splitlines() for path in (plain, resized)]
-    except UnicodeDecodeError:
-        found.mistakes.append(f"file {name}: other bytes")
-        return
-    numbered = [
-        [f"line {k}: {line}" for k, line in enumerate(filter(rules.keeps, lines), start=1)]
-        for lines in texts
-    ]
-    _compare_lines(found, f"file {name}", numbered[0], numbered[1], rules)
-
-
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Arrays of a .npy or .npz file by their names in messages; none if it is another file."""
     try:
@@ -202,28 +203,3 @@ def _arrays(path: Path) -> dict[str, NDArray[Any]]:
             return {f" {key!r}": loaded[key] for key in loaded.files}
     except (ValueError, OSError, EOFError, zipfile.BadZipFile):
         return {}
-
-
-def _compare_arrays(
-    found: Differences, name: str, a: NDArray[Any], b: NDArray[Any], rtol: float
-) -> None:
-    """Compare two arrays; the tolerance is relative to the largest element."""
-    if (a.shape, a.dtype) != (b.shape, b.dtype):
-        kinds = f"{a.dtype} {a.shape} without resizes, {b.dtype} {b.shape} with them"
-        found.mistakes.append(f"{name}: {kinds}")
-        return
-    is_float = np.issubdtype(a.dtype, np.inexact)
-    differs = (a != b) & ~(np.isnan(a) & np.isnan(b)) if is_float else np.asarray(a != b)
-    if not differs.any():
-        return
-    count = f"{np.count_nonzero(differs)} of {a.size} elements differ"
-    if is_float:
-        with np.errstate(invalid="ignore"):
-            scale = np.max(np.abs(a), initial=0.0, where=np.isfinite(a))
-            largest = float(np.max(np.abs(a - b)[differs]) / scale) if scale else np.inf
-        if largest <= rtol:
-            found.rounding.append(f"{name}: {count}, by {largest:.1e} of the largest at most")
-            return
-    place = tuple(int(k[0]) for k in np.nonzero(differs))
-    values = f"{a[place]!s} without resizes, {b[place]!s} with them"
-    found.mistakes.append(f"{name}: {count}, the first at {list(place)}: {values}")

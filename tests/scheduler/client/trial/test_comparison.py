@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from scheduler.client.trial.comparison import Differences, EqualityRules, TrialResults, compare
+from scheduler.client.trial.comparison import Comparison, TrialResults
 
-RULES = EqualityRules(1e-12)
+RTOL = 1e-12
 
 
-def of_lines(plain: list[str], resized: list[str], rules: EqualityRules = RULES) -> Differences:
+def compared(
+    runs: list[TrialResults], rtol: float = RTOL, ignore: Sequence[re.Pattern[str]] = ()
+) -> Comparison:
+    found = Comparison(rtol, ignore)
+    found.compare(*runs)
+    return found
+
+
+def of_lines(plain: list[str], resized: list[str], rtol: float = RTOL) -> Comparison:
     runs = [TrialResults(lines, {}, Path(), frozenset()) for lines in (plain, resized)]
-    return compare(*runs, rules)
+    return compared(runs, rtol)
 
 
 def test_the_order_of_lines_does_not_count_and_their_number_does() -> None:
-    assert of_lines(["a", "b 1.5", "b 1.5"], ["b 1.5", "b 1.5", "a"]) == Differences()
+    assert of_lines(["a", "b 1.5", "b 1.5"], ["b 1.5", "b 1.5", "a"]) == Comparison(RTOL)
     found = of_lines(["a", "b"], ["a", "a", "b"])
     assert found.mistakes == ["output only with resizes: a"]
 
@@ -29,7 +38,7 @@ def test_the_last_bits_of_a_sum_are_rounding() -> None:
     found = of_lines([f"sum {total!r}, 3 ranks"], ["sum 1.0, 3 ranks"])
     assert found.mistakes == []
     assert found.rounding == ["output: numbers of 1 line differ by 1.1e-16 at most"]
-    exact = of_lines([f"sum {total!r}"], ["sum 1.0"], EqualityRules(0.0))
+    exact = of_lines([f"sum {total!r}"], ["sum 1.0"], 0.0)
     assert len(exact.mistakes) == 2
     other = of_lines([f"sum {total!r}, 3 ranks"], ["sum 1.0, 4 ranks"])
     assert len(other.mistakes) == 2
@@ -58,9 +67,9 @@ def test_patterns_leave_lines_and_facts_out() -> None:
         TrialResults([f"took {x} s"], {"ranks": x, "error": 0.5}, Path(), frozenset())
         for x in (1, 2)
     ]
-    rules = EqualityRules(0.0, [re.compile("^took"), re.compile("^ranks=")])
-    assert compare(*runs, rules) == Differences()
-    assert compare(*runs, EqualityRules(0.0, rules.ignore[:1])).mistakes == [
+    ignore = [re.compile("^took"), re.compile("^ranks=")]
+    assert compared(runs, 0.0, ignore) == Comparison(0.0, ignore)
+    assert compared(runs, 0.0, ignore[:1]).mistakes == [
         "fact only without resizes: ranks=1",
         "fact only with resizes: ranks=2",
     ]
@@ -80,12 +89,12 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return plain, resized
 
 
-def of_files(folders: tuple[Path, Path], rules: EqualityRules = RULES) -> Differences:
+def of_files(folders: tuple[Path, Path]) -> Comparison:
     runs = [
         TrialResults([], {}, folder, frozenset(p.relative_to(folder) for p in folder.iterdir()))
         for folder in folders
     ]
-    return compare(*runs, rules)
+    return compared(runs)
 
 
 def test_arrays_are_compared_by_elements(folders: tuple[Path, Path]) -> None:
