@@ -14,7 +14,7 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client, JobHandle, ended_jobs
+from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs
 from scheduler.client.requests.script_file import (
     JobScript,
     ScriptOptions,
@@ -32,7 +32,7 @@ from scheduler.client.requests.submission import check_places, prepare
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
-from scheduler.client.slurm.listings import all_as_slurm, chosen, states
+from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
 from scheduler.client.tables import exit_status
 from scheduler.model.arrays import names
 from scheduler.model.requests import signal_number
@@ -260,18 +260,18 @@ def _signal(text: str) -> int:
 
 def _named(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
     """Jobs that a command line of scancel names; those of them that its other options choose."""
-    named = [word for text in jobs for word in names(text) if word]
-    handles = [service.job(word) for word in named]
+    handles = [service.job(word) for text in jobs for word in names(text) if word]
     if not given.keys() & {"me", "name", "user", "state", "partition"}:
-        if not named:
+        if not handles:
             raise ReshapeError("No job identification provided")
         return handles
     state = states(given["state"] or "all") if "state" in given else None
     user = service.user if "me" in given else given.get("user")
-    choice = {"jobs": ",".join(named)} if named else {}
-    choice |= {name: given[name] for name in ("name", "partition") if name in given}
-    listed = all_as_slurm(service.queue(steps=bool(named)), steps=bool(named))
-    return [service.job(job.job) for job in chosen(listed, choice, user=user, state=state)]
+    found = [list_jobs(service, handle.id).jobs[0] for handle in handles]
+    listed = [as_slurm(job) for job in found] if found else all_as_slurm(service.queue())
+    live = [job for job in listed if job.ended_at is None]
+    kept = {job.job for job in chosen(live, given, user=user, state=state)}
+    return [handle for handle in handles or map(service.job, sorted(kept)) if handle.id in kept]
 
 
 def salloc(_words: Sequence[str]) -> None:

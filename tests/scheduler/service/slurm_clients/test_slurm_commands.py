@@ -95,6 +95,15 @@ def test_scancel_cancels_only_what_all_its_options_choose(
     assert shared_service.wait(job).state == "CANCELLED"
 
 
+def test_scancel_takes_tasks_with_other_options(programs: SlurmPrograms) -> None:
+    job = int(programs.run("sbatch", "--parsable", "-H", "-a", "0-3", "--wrap", "true"))
+    programs.run("scancel", "-u", "nobody", f"{job}_1")
+    programs.run("scancel", "--me", "-t", "PD", f"{job}_[0,2]")
+    assert programs.run("squeue", "-h", "-r", "-j", job, "-o", "%K") == "1\n3\n"
+    programs.run("scancel", "--me", job)
+    assert programs.run("squeue", "-h", "-r", "-j", job) == ""
+
+
 @pytest.mark.parametrize(
     ("words", "line", "told"),
     [
