@@ -11,9 +11,8 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from itertools import islice
 
 import msgspec
 
@@ -32,6 +31,8 @@ TURN_S = 0.004
 LIMIT = 1000
 #: Jobs that one peer may wait for at a time.
 PEER_LIMIT = 1000
+#: Seconds after which a peer that has not repeated its question is taken to be gone.
+REPEATED_S = 300.0
 
 
 class Reads:
@@ -89,8 +90,8 @@ def too_many_questions(request: int) -> m.Failure:
 class Waits:
     """Which peers wait for which jobs.
 
-    A peer that repeats its question replaces it. An entry ends with the answer, or when the peer is
-    found to be gone.
+    A peer that repeats its question replaces it. An entry ends with the answer, or when it was not
+    repeated for `REPEATED_S`: clients repeat it every few seconds, unless they are gone.
 
     Parameters
     ----------
@@ -100,11 +101,12 @@ class Waits:
     def __init__(self, limit: int = PEER_LIMIT) -> None:
         self._limit = limit
         self._requests: dict[int, dict[bytes, int]] = {}  # job -> peer -> its latest request
-        self._jobs: dict[bytes, set[int]] = {}  # peer -> jobs; the next to probe comes first
+        self._asked_at: dict[tuple[int, bytes], float] = {}  # monotonic seconds, ascending
+        self._counts: Counter[bytes] = Counter()  # of the jobs that a peer waits for
 
     def __len__(self) -> int:
         """Return the number of entries."""
-        return sum(map(len, self._requests.values()))
+        return len(self._asked_at)
 
     def add(self, job: int, peer: bytes, request: int) -> None:
         """Note that a peer waits for a job.
@@ -113,14 +115,30 @@ class Waits:
         ------
         ReshapeError : the peer waits for as many jobs as one may.
         """
-        jobs = self._jobs.get(peer, set())
-        if job not in jobs and len(jobs) >= self._limit:
+        now = time.monotonic()
+        while self._asked_at and next(iter(self._asked_at.values())) < now - REPEATED_S:
+            self._remove(*next(iter(self._asked_at)))
+        if (job, peer) in self._asked_at:
+            self._remove(job, peer)
+        if self._counts[peer] >= self._limit:
             raise ReshapeError(
                 f"this connection waits for {self._limit} jobs already, which is the limit: wait"
                 " for the others after these have ended"
             )
-        self._jobs.setdefault(peer, jobs).add(job)
+        self._asked_at[job, peer] = now
         self._requests.setdefault(job, {})[peer] = request
+        self._counts[peer] += 1
+
+    def _remove(self, job: int, peer: bytes) -> int:
+        """Remove an entry; return its request."""
+        del self._asked_at[job, peer]
+        request = self._requests[job].pop(peer)
+        if not self._requests[job]:
+            del self._requests[job]
+        self._counts[peer] -= 1
+        if not self._counts[peer]:
+            del self._counts[peer]
+        return request
 
     def jobs_among(self, numbers: set[int]) -> set[int]:
         """Return those of the given jobs that a peer waits for."""
@@ -132,27 +150,7 @@ class Waits:
 
     def pop(self, job: int) -> list[tuple[bytes, int]]:
         """Remove a job; return (peer, request) of all peers that waited for it."""
-        waiting = list(self._requests.pop(job, {}).items())
-        for peer, _ in waiting:
-            self._jobs[peer].discard(job)
-            if not self._jobs[peer]:
-                del self._jobs[peer]
-        return waiting
-
-    def drop(self, peer: bytes) -> None:
-        """Remove a peer that is gone."""
-        for job in self._jobs.pop(peer, ()):
-            waiting = self._requests[job]
-            del waiting[peer]
-            if not waiting:
-                del self._requests[job]
-
-    def next_to_probe(self, count: int) -> list[bytes]:
-        """Return at most `count` waiting peers, all of them in turn over repeated calls."""
-        peers = list(islice(self._jobs, count))
-        for peer in peers:
-            self._jobs[peer] = self._jobs.pop(peer)
-        return peers
+        return [(peer, self._remove(job, peer)) for peer in list(self._requests.get(job, ()))]
 
 
 #: The identities of readers begin with this.

@@ -50,8 +50,6 @@ _By = TypeVar("_By")
 Handlers: TypeAlias = dict[type[m.MessageBase], Callable[[bytes, Any, _By], m.Message | None]]
 #: Asks a question of a peer: its identity, the number of its request, and the question.
 Ask: TypeAlias = Callable[[bytes, int, Question | ForecastQuestion], None]
-#: Waiting peers whose connection one tick checks.
-PROBES = 50
 
 
 class RequestHandler:
@@ -149,12 +147,6 @@ class RequestHandler:
                 for peer, request in self._waits.pop(number):
                     jobs = m.JobListing(id=request, now=self._components.clock.wall(), jobs=info)
                     self._send(peer, jobs)
-
-    def probe_waiting(self, is_connected: Callable[[bytes], bool]) -> None:
-        """Drop waiting peers that are gone, a few at each call."""
-        for peer in self._waits.next_to_probe(PROBES):
-            if not is_connected(peer):
-                self._waits.drop(peer)
 
     def _answer_later(self, peer: bytes, request: int, make: Callable[[], m.Message]) -> None:
         """Answer after the core has decided on the events of this turn."""

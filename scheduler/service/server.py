@@ -53,8 +53,8 @@ TURN_BYTES = 32 << 20
 _Outbox: TypeAlias = list[tuple[bytes, list[bytes]]]
 #: Seconds that a forecast may take.
 FORECAST_S = 120.0
-#: Seconds between two checks of the connections of waiting peers.
-PROBE_S = 5.0
+#: Seconds between two looks at the file with which clients find the service.
+LOOK_S = 5.0
 #: Thresholds of the cyclic garbage collector: a service creates many lasting objects and few
 #: cycles, so that the default thresholds cost a sixth of its processor time.
 GARBAGE_THRESHOLDS = 20_000, 100, 100
@@ -150,7 +150,7 @@ class Service:
         self.driver.register_nodes([node.name for node in config.nodes])
         self.is_serving = self._stop = self._interrupted = False
         self._signals = 0  # received and not yet handled
-        self._ticked = self._probed = 0.0
+        self._ticked = self._looked_at = 0.0
         clock = self.components.clock
         self._retention = Retention(self.components.journal, config.journal, clock.wall)
 
@@ -272,9 +272,8 @@ class Service:
         return False
 
     def _tick(self, heard_all: bool) -> None:
-        if self._ticked - self._probed > PROBE_S:
-            self._probed = self._ticked
-            self.requests.probe_waiting(self._is_connected)
+        if self._ticked - self._looked_at > LOOK_S:
+            self._looked_at = self._ticked
             self._restore_server_file()
         self.reader.on_tick()
         self.forecaster.on_tick()
@@ -323,16 +322,6 @@ class Service:
         endpoint, started_at = self.directory.endpoint, self.requests.started_at
         file = ServerFile(endpoint=endpoint, pid=os.getpid(), started_at=started_at)
         return msgspec.json.encode(file)
-
-    def _is_connected(self, identity: bytes) -> bool:
-        """Find out whether a peer is there by sending a message that its client ignores."""
-        try:
-            self._connections.send(identity, encode(m.Done()))
-        except zmq.Again:
-            return True  # its queue is full
-        except zmq.ZMQError:
-            return False
-        return True
 
     def _write_server_file(self) -> None:
         draft = self.directory.server_file.with_suffix(".new")

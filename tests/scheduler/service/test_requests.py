@@ -178,15 +178,6 @@ def test_of_many_jobs_those_that_cannot_be_cancelled_are_named(waiting: Desk) ->
     assert waiting.components.core.jobs[3].state.value == "PD"
 
 
-def test_a_peer_that_is_gone_gets_no_answer(desk: Desk) -> None:
-    desk.ask(b"a", m.Submit(submission=JOB))
-    for peer in (b"here", b"gone"):
-        desk.ask(peer, m.Wait(job=1))
-    desk.handler.probe_waiting(lambda peer: peer == b"here")
-    desk.ask(b"a", m.ChangeJobs.one(1, m.CancelJob()))
-    assert sorted(peer for peer, _ in desk.sent) == [b"a", b"here"]
-
-
 def test_a_message_that_raises_is_answered_and_the_next_one_too(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:

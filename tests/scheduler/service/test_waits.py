@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from reshape.errors import ReshapeError
-from scheduler.service.later_answers import Waits
+from scheduler.service.later_answers import REPEATED_S, Waits
 
 
 def test_an_answer_ends_the_entries_of_a_job() -> None:
@@ -27,15 +27,22 @@ def test_a_repeated_question_replaces_the_earlier_one() -> None:
     assert waits.pop(1) == [(b"a", 49_999)]
 
 
-def test_a_peer_that_is_gone_leaves_nothing() -> None:
-    waits = Waits()
+def test_a_peer_that_does_not_repeat_its_question_leaves_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waits, now = Waits(limit=5), 1000.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
     for job in range(5):
-        waits.add(job, b"a", job)
-    waits.add(0, b"b", 9)
-    waits.drop(b"a")
-    waits.drop(b"a")
-    assert len(waits) == 1
-    assert waits.pop(0) == [(b"b", 9)]
+        waits.add(job, b"gone", job)
+    waits.add(0, b"here", 9)
+    now += REPEATED_S
+    waits.add(0, b"here", 10)
+    assert len(waits) == 6
+    now += 1.0
+    waits.add(1, b"late", 1)
+    assert len(waits) == 2
+    assert (waits.pop(0), waits.pop(1)) == ([(b"here", 10)], [(b"late", 1)])
+    waits.add(0, b"gone", 11)
 
 
 def test_a_peer_may_wait_for_a_bounded_number_of_jobs() -> None:
@@ -48,13 +55,3 @@ def test_a_peer_may_wait_for_a_bounded_number_of_jobs() -> None:
     waits.add(3, b"b", 1)
     waits.pop(1)
     waits.add(3, b"a", 5)
-
-
-def test_all_waiting_peers_are_probed_in_turn() -> None:
-    waits = Waits()
-    peers = [b"a", b"b", b"c"]
-    for peer in peers:
-        waits.add(1, peer, 0)
-    found = [peer for _ in range(3) for peer in waits.next_to_probe(2)]
-    assert sorted(found) == sorted(peers * 2)
-    assert sorted(waits.next_to_probe(10)) == peers
