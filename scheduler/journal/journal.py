@@ -223,14 +223,6 @@ class Journal(JournalReader):
         self.write(_JOB, job, token, _sealed_submission(job, token, submission))
         self._last_job = max(self._last_job, job)
 
-    def add_part(self, digest: str, part: bytes) -> None:
-        """Note a part of submissions; durable together with the submission that names it."""
-        self.write("INSERT OR REPLACE INTO scripts VALUES (?, ?)", digest, part)
-
-    def remove_part(self, digest: str) -> None:
-        """Remove a part of submissions."""
-        self.write("DELETE FROM scripts WHERE digest=?", digest)
-
     def parts(self) -> set[str]:
         """Return the digests of the parts that the journal has."""
         return {str(digest) for (digest,) in self.rows("SELECT digest FROM scripts")}
@@ -239,11 +231,6 @@ class Journal(JournalReader):
         """Return a part of submissions; None if the journal does not have it."""
         row = next(self.rows("SELECT text FROM scripts WHERE digest=?", digest), None)
         return None if row is None else bytes(row[0])
-
-    def size_of_part(self, digest: str) -> int:
-        """Return the bytes of a part of submissions, 0 if the journal does not have it."""
-        query = "SELECT length(text) FROM scripts WHERE digest=?"
-        return next((int(size) for (size,) in self.rows(query, digest)), 0)
 
     def add_key(self, job: int, user: str, key: str) -> None:
         """Note the submission key of a job; durable together with its JobSubmitted."""

@@ -9,17 +9,23 @@ share it. It is removed when the last of them has ended and left nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from operator import attrgetter
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import KeptSubmission, digest
+from scheduler.journal.journal_reader import lost_submission
 from scheduler.protocol.messages import Submission
+
+log = logging.getLogger(__name__)
 
 #: Parts that are held in memory, and bytes of each, at most: jobs that start together share them.
 _RECENT, _SMALL = 16, 1 << 16
+_REMOVE = "DELETE FROM scripts WHERE digest=?"
 
 _fields = attrgetter(*Submission.__struct_fields__)
 _environment = msgspec.json.Decoder(dict[str, str])
@@ -43,13 +49,13 @@ class KeptParts:
         for job, submission in submissions.items():
             self.add(job, submission)
         for name in journal.parts() - self._jobs.keys():
-            journal.remove_part(name)
+            journal.write(_REMOVE, name)
 
     def keep(self, job: int, submission: KeptSubmission, parts: Mapping[str, bytes]) -> None:
         """Note the parts of a new job."""
         for name, part in parts.items():
             if name not in self._jobs:
-                self._journal.add_part(name, part)
+                self._journal.write("INSERT OR REPLACE INTO scripts VALUES (?, ?)", name, part)
         self.add(job, submission)
 
     def add(self, job: int, submission: KeptSubmission) -> None:
@@ -63,51 +69,52 @@ class KeptParts:
             jobs = self._jobs.get(name, set())
             jobs.discard(job)
             if not jobs and self._jobs.pop(name, None) is not None:
-                self._journal.remove_part(name)
+                self._journal.write(_REMOVE, name)
 
     def size(self, submission: KeptSubmission) -> int:
         """Return the bytes of the parts of a submission."""
+        query = "SELECT length(text) FROM scripts WHERE digest=?"
         return sum(
-            len(self._recent[name]) if name in self._recent else self._journal.size_of_part(name)
+            len(self._recent[name])
+            if name in self._recent
+            else sum(size for (size,) in self._journal.rows(query, name))
             for name in submission.parts
         )
 
-    def environment(self, submission: KeptSubmission) -> dict[str, str]:
-        """Return the environment of a job that has not ended, or has left something.
-
-        Raises
-        ------
-        LookupError : the journal does not have it, or only a damaged one.
-        """
+    def environment(self, job: int, submission: KeptSubmission) -> dict[str, str]:
+        """Return the environment of a job; without its part if the journal has lost that."""
         name = submission.environment_part
-        if not name:
-            return submission.environment
-        return _environment.decode(self._part(name)) | submission.environment
+        part = self._part(job, name) if name else None
+        return (_environment.decode(part) if part else {}) | submission.environment
 
-    def whole(self, submission: KeptSubmission) -> Submission:
-        """Return the submission of a job that has not ended as its user has given it.
+    def whole(self, job: int, submission: KeptSubmission) -> Submission:
+        """Return the submission of a job as its user has given it.
 
-        Raises
-        ------
-        LookupError : the journal does not have a part, or only a damaged one.
+        If the journal has lost a part, it is that of a program that fails at once.
         """
         made = Submission(*_fields(submission))
-        made.environment = self.environment(submission)
+        parts = {name: self._part(job, name) for name in submission.parts}
+        present = {name: part for name, part in parts.items() if part is not None}
+        if len(present) < len(parts):
+            return replace(made, argv=lost_submission().argv, text="", wrapper=[])
+        if submission.environment_part:
+            made.environment = _environment.decode(present[submission.environment_part])
+            made.environment |= submission.environment
         if submission.text:
-            made.text = self._part(submission.text).decode(errors="replace")
+            made.text = present[submission.text].decode(errors="replace")
         if submission.command_part:
-            made.wrapper, made.argv = _command.decode(self._part(submission.command_part))
+            made.wrapper, made.argv = _command.decode(present[submission.command_part])
         return made
 
-    def _part(self, name: str) -> bytes:
+    def _part(self, job: int, name: str) -> bytes | None:
+        """Return a part; None if the journal does not have it, or only a damaged one."""
         part = self._recent.get(name)
         if part is not None:
             return part
         part = self._journal.part(name)
         if part is None or digest(part) != name:
-            raise LookupError(
-                "the journal does not have its script, environment or command any more"
-            )
+            log.error("job %d: the journal has lost its script, environment or command", job)
+            return None
         if len(part) <= _SMALL:
             if len(self._recent) >= _RECENT:
                 self._recent.clear()

@@ -7,7 +7,6 @@ with a service, an agent or a message is therefore sent again.
 
 from __future__ import annotations
 
-import logging
 import signal
 import socket
 from collections.abc import Container, Iterable
@@ -19,7 +18,6 @@ from scheduler.config.settings import Binding
 from scheduler.core.core import Core
 from scheduler.journal.descriptions import output_path
 from scheduler.journal.journal_format import KeptSubmission, Launch
-from scheduler.journal.journal_reader import lost_submission
 from scheduler.journal.kept_parts import KeptParts
 from scheduler.model.job import FINAL, Job, JobState
 from scheduler.node.directory import ServiceDirectory
@@ -28,8 +26,6 @@ from scheduler.service.components.agent_reports import SentCommands
 from scheduler.service.components.placements import Placements
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.service.components.transactions import KeptJobs
-
-log = logging.getLogger(__name__)
 
 #: Seconds after which a command is repeated if the agent does not report its effect.
 REPEAT_S = 3.0
@@ -317,7 +313,7 @@ class JobStartup:
         order = m.RunHook(
             job=job.id,
             command=submission.hook_end,
-            environment=self._environment(job.id, submission) | variables,
+            environment=self._parts.environment(job.id, submission) | variables,
             bounds=self._bounds(job.id, submission, self._name_of_host(node)),
         )
         self._monitor.send_to(node, order)
@@ -384,15 +380,7 @@ class JobStartup:
 
     def environment(self, job: int) -> dict[str, str]:
         """Return the environment a job was submitted with."""
-        return self._environment(job, self._launches[job].submission)
-
-    def _environment(self, job: int, submission: KeptSubmission) -> dict[str, str]:
-        """Environment of a submission; without what the journal has lost of it."""
-        try:
-            return self._parts.environment(submission)
-        except LookupError as error:
-            log.error("job %d: %s", job, error)
-            return submission.environment
+        return self._parts.environment(job, self._launches[job].submission)
 
     def _start(self, job: Job, group: int, role: str) -> None:
         hosts = self.nodes_of(job, group)
@@ -405,7 +393,7 @@ class JobStartup:
             return
         if not self._sent.begins(node, job.id, group, m.StartGroup, self._parts.size(small)):
             return  # again when fewer large starts are under way
-        submission = self._whole(job.id, small)
+        submission = self._parts.whole(job.id, small)
         is_first = group == FIRST_GROUP and submission.open_mode == "truncate"
         on_hosts = self.placements.hosts_of(job, group) if submission.script else hosts
         order = m.StartGroup(
@@ -424,14 +412,6 @@ class JobStartup:
             wrapper=submission.wrapper,
         )
         self._monitor.send_to(node, order)
-
-    def _whole(self, job: int, submission: KeptSubmission) -> m.Submission:
-        """Submission of a job with its parts; without these the job fails."""
-        try:
-            return self._parts.whole(submission)
-        except LookupError as error:
-            log.error("job %d fails: %s", job, error)
-            return replace(submission, argv=lost_submission().argv, text="", wrapper=[])
 
     def _variables(
         self, job: Job, group: int, role: str, submission: m.Submission

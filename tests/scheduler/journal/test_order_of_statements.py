@@ -145,7 +145,9 @@ class Pair:
     def check(self) -> None:
         """Compare all that the journal answers with the twin."""
         journal, twin = self.journal, self.twin
-        texts = {number: self.parts.whole(given).text for number, given in self.named.items()}
+        texts = {
+            number: self.parts.whole(number, given).text for number, given in self.named.items()
+        }
         assert texts == twin.texts
         assert len(journal.parts()) == len({text for text in texts.values() if text})
         assert {job: given.name for job, _, given in journal.jobs()} == twin.names
