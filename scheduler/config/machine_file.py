@@ -1,30 +1,8 @@
 """Machine files: nodes with their processors and further resources, and the network between them.
 
-.. code-block:: yaml
-
-    nodes: 240                # or their names, in the order of the leaves
-    processors_per_node: 1
-    resources_per_node: {memory_gib: 64}
-    shared_per_node: {memory_bandwidth: 6000}   # used by all processes of the node together
-    shared_penalty: excess    # or ratio; see docs/sharing.md
-    features: {gpu: [n1, n2]} # what jobs may request of their nodes, with the nodes that have it
-    exclusive: false          # true: a job gets whole nodes
-    launcher: local           # how the service starts agents: local, ssh, slurm, or none (by hand)
-    partitions:               # named partitions, see `scheduler.config.partitions`
-      batch:
-      short: {nodes: 40, max_walltime_s: "1:00:00", scenario: fcfs}
-    network:                  # without it the machine is flat
-      topology: tree          # a k-ary n-tree
-      k: 4
-      levels: 4
-      not_installed: 240-255  # leaves without a node; default: those behind the last node
-    network:                  # or
-      topology: torus         # or mesh: the same without the links that close the rings
-      dims: [15, 16]          # nodes along each dimension; [240] is a ring
-      not_installed: 0-3      # positions without a node, in row-major order
-
-The node at leaf i has the processors from number ``i * processors_per_node`` on. In a flat machine
-the nodes are numbered consecutively from 0. The simulator and the service read the same format.
+docs/machines.md has examples. The node at leaf i has the processors from number
+``i * processors_per_node`` on. In a flat machine the nodes are numbered consecutively from 0. The
+simulator and the service read the same format.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
 """Partitions in configurations and machine files: their nodes, limits and scenarios.
 
-.. code-block:: yaml
-
-    partitions:
-      batch:                                 # the first one takes jobs that name none
-      short: {nodes: [n7, n8], max_walltime_s: "1:00:00", default_walltime_s: "10:00"}
-      wide: {nodes: 2, scenario: fcfs-pr, parameters: {backfill.reservations: 4}}
-      half: {processors: 6, max_processors: 3}
-
 A partition has named nodes, a number of the next nodes or of the next processors in their order, or
-all that no other partition has. The service and the simulator read the same fields.
+all that no other partition has. The service and the simulator read the same fields
+(docs/partitions.md has examples).
 """
 
 from __future__ import annotations

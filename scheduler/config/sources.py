@@ -4,34 +4,6 @@ The values of all sources are merged into one tree that records the origin of ea
 is checked once, against the types of :class:`ServeConfig`. Error messages name source, line and
 field.
 
-An example of a file (every field is optional):
-
-.. code-block:: yaml
-
-    processors: 8             # short for one node named "local"; 0: all nodes are those of pools
-    # nodes: [{name: n1, processors: 4, resources: {memory_gib: 64}, features: [gpu]}, ...]
-    # machine: tree.yaml      # or nodes, their resources and a network from a machine file
-    priorities: {gold: 100, platinum: 1000}
-    users: {ann: platinum}
-    queues:
-      main:
-      express: {priority: gold, max_processors: 4, max_walltime_s: "10:00", scenario: max-b-pr}
-    partitions:               # each with nodes and a scenario of its own
-      batch:                  # the first one takes jobs that name none
-      short: {nodes: [n2], max_walltime_s: "1:00:00", scenario: fcfs}
-    scenario: steady
-    parameters: {backfill.reservations: 1, redirection.theta: 10, redirection.alpha: 0.15}
-    verify: true
-    listen: 0.0.0.0:7077      # TCP with CURVE besides the socket in the service directory
-    allow_root: false         # whether a service of root may listen; every key then gives root
-    ssh: ssh                  # command that starts agents on nodes with the launcher ssh
-    kill_wait_s: 30
-    deadlines: {start_s: 60, join_s: "0:15"}
-    journal: {keep_resize_points: 200000, keep_days: null}
-    passes: {max_jobs: 1000, longest_s: 0.05}
-    max_array_tasks: 100000
-    performance_models: ["my_models:Stencil"]   # classes that submissions may name
-
 The values of ``--set`` are parsed as YAML. The path of a machine file in a configuration file is
 relative to the configuration file.
 """
