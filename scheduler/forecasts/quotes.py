@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from math import inf
 from time import monotonic
 
 import msgspec
 
-from scheduler.core.core import Core
 from scheduler.forecasts.answers import JobForecast, OtherRequest, Quote, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration
 from scheduler.forecasts.forecast import Forecast, Trajectory, forecast
@@ -150,82 +150,62 @@ def waiting(
     ------
     KeyError : no job of this number is queued.
     """
-    core, began_s = state.core(), monotonic()
-    job = _queued_job(state, number)
-    if job is None or job.to_come is not None:
-        return _waiting_task(state, core, number, outlook, ahead_s)
-    before: list[int] = []
-    is_eligible = job.conditions is None
-    for other in core.partition_of(job).queue if is_eligible else ():
-        if other.id == number:
-            break
-        before.append(other.id)
-    run = forecast(state, horizon_s=outlook.horizon_s, only=[number], limit_s=outlook.limit_s)
-    horizon_s = outlook.horizon_after(run, state.now)
-    spread = None
-    if outlook.futures:
-        spread = outlook.over_futures(state, number, (), run)[1].start
-    others = list(_other_requests(job.spec) if is_eligible else ())
-    changes = []
-    for spec in others:
-        left_s = outlook.limit_s - (monotonic() - began_s)
-        tried = _start_with(state, job, spec, horizon_s, left_s) if left_s > 0 else None
-        if tried is None:
-            break
-        changes.append(tried)
-    return Waiting(
-        job=number,
-        now=state.now,
-        reason=core.reason_pending(number).dated(ahead_s).sentence,
-        before=before[:LISTED],
-        before_count=len(before),
-        forecast=_still_ahead(run.of(number), state.now),
-        start_quantiles=spread,
-        changes=changes,
-        outcomes=outlook.calibration.count if outlook.futures else 0,
-        looked_ahead_s=run.looked_ahead_s,
-        untried=len(others) - len(changes),
-    )
-
-
-def _queued_job(state: RecordedState, number: int) -> Job | None:
-    """Queued job of a number; None if that is the number of a task which is no job yet."""
-    for job in state.jobs:
-        if job.id == number and job.state is JobState.PENDING:
-            return job
-    if state.array_of(number) is None:
-        raise KeyError(f"job {number} is not in the queue")
-    return None
-
-
-def _waiting_task(
-    state: RecordedState, core: Core, number: int, outlook: Outlook, ahead_s: float
-) -> Waiting:
-    """Describe what an array waits for, or a task that is no job yet.
-
-    The forecast is that of the task; of an array, of the task that comes next.
-    """
-    array = state.array_of(number)
+    core, until_s = state.core(), monotonic() + outlook.limit_s
+    job = next((j for j in state.jobs if j.id == number and j.state is JobState.PENDING), None)
+    array = state.array_of(number) if job is None else job
     if array is None:
-        array, reason = core.jobs[number], core.reason_pending(number)
-        task = state.next_task(array)
-    else:
-        task, reason = number, core.reason_to_come(core.jobs[array.id], number - array.id - 1)
-    expected, run = JobForecast(number, None, None), None
-    if task != array.id:
-        run = forecast(state, horizon_s=outlook.horizon_s, only=[task], limit_s=outlook.limit_s)
-        expected = run.of(task) if task in run.starts else expected
+        raise KeyError(f"job {number} is not in the queue")
+    # The forecast of an array is that of its next task. `is_one`: a job, with requests to try.
+    is_one = job is not None and job.to_come is None
+    task = number if job is None else state.next_task(job)
     name = "" if task == array.id else TaskOf(array.id, tasks_of(array).index(task - array.id - 1))
+    if job is None:
+        reason = core.reason_to_come(core.jobs[array.id], number - array.id - 1)
+    else:
+        reason = core.reason_pending(number)
+    expected, run, spread = JobForecast(number, None, None), None, None
+    if is_one or name:
+        run = forecast(state, horizon_s=outlook.horizon_s, only=[task], limit_s=outlook.limit_s)
+        if is_one or task in run.starts:
+            expected = msgspec.structs.replace(run.of(task), job=number)
+    changes, untried, before = list[OtherRequest](), 0, list[int]()
+    if is_one and run is not None:
+        if outlook.futures:
+            spread = outlook.over_futures(state, number, (), run)[1].start
+        if array.conditions is None:
+            changes, untried = _with_other_requests(
+                state, array, outlook.horizon_after(run, state.now), until_s
+            )
+            queue = core.partition_of(array).queue
+            before = [other.id for other in takewhile(lambda other: other.id != number, queue)]
     return Waiting(
         job=number,
         now=state.now,
         reason=reason.dated(ahead_s).sentence,
-        before=[],
-        before_count=0,
-        forecast=_still_ahead(msgspec.structs.replace(expected, job=number), state.now),
+        before=before[:LISTED],
+        before_count=len(before),
+        forecast=_still_ahead(expected, state.now),
+        start_quantiles=spread,
+        changes=changes,
+        outcomes=0 if spread is None else outlook.calibration.count,
         looked_ahead_s=None if run is None else run.looked_ahead_s,
+        untried=untried,
         task=str(name),
     )
+
+
+def _with_other_requests(
+    state: RecordedState, job: Job, horizon_s: float, until_s: float
+) -> tuple[list[OtherRequest], int]:
+    """Starts of a queued job with other requests, and how many there was no time to try."""
+    others, changes = list(_other_requests(job.spec)), list[OtherRequest]()
+    for spec in others:
+        left_s = until_s - monotonic()
+        tried = _start_with(state, job, spec, horizon_s, left_s) if left_s > 0 else None
+        if tried is None:
+            break
+        changes.append(tried)
+    return changes, len(others) - len(changes)
 
 
 def _other_requests(spec: JobSpec) -> Iterator[JobSpec]:

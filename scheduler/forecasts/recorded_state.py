@@ -7,8 +7,8 @@ read-only. Each forecast builds a copy of the core; the recorded state does not 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from reshape.errors import ReshapeError
 from scheduler.core.core import Core
@@ -17,9 +17,6 @@ from scheduler.journal.replay import rules_in
 from scheduler.model.events import JobSpec, ResizePoint
 from scheduler.model.job import FINAL, PENDING, Job
 from scheduler.model.machine import Machine
-from scheduler.model.network import Network
-from scheduler.model.procset import ProcSet
-from scheduler.model.sharing import SharedCapacity
 from scheduler.partition.partition import EventOrder
 from scheduler.policies.containment import description
 from scheduler.policies.scenario import Scenario
@@ -43,7 +40,7 @@ class RecordedState:
     scenario, kill_at_walltime, event_order : what the core decides by.
     now : time from which forecasts begin, s.
     last : number of the job that was submitted last, 0 if there was none.
-    network, places, shared : of the machine.
+    machine : that of the core without nodes: its network, places of nodes and shared resources.
     points : resize points after the records of their jobs, oldest first.
     past : the `KEPT_JOBS` jobs that ended last, in order of their ends.
     """
@@ -54,10 +51,8 @@ class RecordedState:
     kill_at_walltime: bool
     now: float
     last: int
+    machine: Machine
     event_order: EventOrder = "batch"
-    network: Network | None = None
-    places: Mapping[str, ProcSet] = field(default_factory=dict)
-    shared: SharedCapacity | None = None
     points: Sequence[ResizePoint] = ()
     past: Sequence[Job] = ()
 
@@ -69,7 +64,7 @@ class RecordedState:
         ----------
         last : number of the job that was submitted last; by default the largest the core has.
         """
-        machine, jobs = core.partitions[0].machine, core.jobs
+        jobs = core.jobs
         return cls(
             record=encode_core(core.record()),
             jobs=[copied(job) for job in jobs.values() if job.state not in FINAL],
@@ -77,10 +72,8 @@ class RecordedState:
             kill_at_walltime=core.kill_at_walltime,
             now=core.now,
             last=last_number(jobs.values()) if last is None else last,
+            machine=core.partitions[0].machine.emptied(),
             event_order=core.order,
-            network=machine.space.network,
-            places=machine.numbering.places,
-            shared=machine.shared,
             past=_by_end(job for job in jobs.values() if job.state in FINAL)[-KEPT_JOBS:],
         )
 
@@ -117,9 +110,7 @@ class RecordedState:
             kill_at_walltime=kill_at_walltime,
             now=max(now, record.now, max((point.at for point in points), default=record.now)),
             last=last,
-            network=machine.space.network,
-            places=machine.numbering.places,
-            shared=machine.shared,
+            machine=machine,
             points=points,
             past=_by_end(past),
         )
@@ -171,7 +162,7 @@ class RecordedState:
             decode_core(self.record),
             [copied(job) for job in self.jobs],
             self.scenario,
-            Machine(network=self.network, places=self.places, shared=self.shared),
+            self.machine.emptied(),
             points=self.points,
             kill_at_walltime=self.kill_at_walltime,
             order=self.event_order,
