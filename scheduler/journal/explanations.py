@@ -36,6 +36,7 @@ from scheduler.model.orders import (
     Enqueue,
     Expand,
     GiveUp,
+    JobOrder,
     Kill,
     Order,
     Reason,
@@ -123,16 +124,6 @@ def _groups(order: Start | Expand) -> Mapping[int, ProcSet]:
     return several if isinstance(several, dict) else {order.group: order.processors}
 
 
-def because(reason: Reason, ahead_s: float) -> str:
-    """Format a reason; moments that it names are in UTC, as of `reshape.times.utc_moment`.
-
-    Parameters
-    ----------
-    ahead_s : wall clock minus the service's clock, seconds.
-    """
-    return str(reason.dated(ahead_s))
-
-
 def told(at: float, text: str, reason: Reason | None, ahead_s: float) -> m.Story:
     """Make a line of an explanation, with the rule and the facts of a reason.
 
@@ -140,7 +131,7 @@ def told(at: float, text: str, reason: Reason | None, ahead_s: float) -> m.Story
 
     Parameters
     ----------
-    ahead_s : as of `because`.
+    ahead_s : wall clock minus the service's clock, seconds.
     """
     if reason is None:
         return m.Story(at=at, text=text)
@@ -174,7 +165,7 @@ def explanation_lines(
             if what.reason.rule == RESIZE_UNDER_WAY:  # the lines of the resize say so
                 continue
             if _kind(what.reason) != last_continue:
-                text = f"continues: {because(what.reason, ahead_s)}"
+                text = f"continues: {what.reason.dated(ahead_s)}"
                 lines.append(told(at, text, what.reason, ahead_s))
             last_continue = _kind(what.reason)
             continue
@@ -210,12 +201,7 @@ def _kind(reason: Reason) -> tuple[object, ...]:
 
 def _reason(what: Event | Order) -> Reason | None:
     """Return the reason of an order; events have none."""
-    match what:
-        case Start() | Expand() | Contract() | Kill() | Signal() | Requeue():
-            return what.reason
-        case Await() | Enqueue() | Drop() | GiveUp() | AnswerRequest():
-            return what.reason
-    return None
+    return what.reason if isinstance(what, JobOrder) else None
 
 
 def _is_on_tasks(what: Event | Order) -> bool:
@@ -256,11 +242,11 @@ def sentence(what: Event | Order, ahead_s: float) -> str:
 
     Parameters
     ----------
-    ahead_s : as of `because`.
+    ahead_s : wall clock minus the service's clock, seconds.
     """
     reason = _reason(what)
     if reason is not None:
-        return f"{_decision(what)} {because(reason, ahead_s)}"
+        return f"{_decision(what)} {reason.dated(ahead_s)}"
     match what:
         case JobSubmitted():
             return f"submitted for {_request_text(what.spec, ahead_s)}"
@@ -374,7 +360,7 @@ def resizes(
             old=size,
             new=order.to,
             outcome="under way" if job.ended_at is None else "ended with the job",
-            reason=because(order.reason, ahead_s),
+            reason=str(order.reason.dated(ahead_s)),
         )
         match ends.get(order.serial):
             case ResizeDone(times=times):

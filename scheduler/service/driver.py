@@ -19,7 +19,7 @@ from collections.abc import Callable
 from itertools import islice
 from typing import Final
 
-from scheduler.journal.explanations import because, sentence
+from scheduler.journal.explanations import sentence
 from scheduler.journal.journal_format import MEASURED
 from scheduler.journal.recovery import take_cancellations
 from scheduler.model.events import (
@@ -248,8 +248,8 @@ class Driver:
                 heapq.heappush(self._alarms, order.at)
                 continue
             if isinstance(order, Reserve | Refuse):
-                reason = because(order.reason, self._clock.ahead_s)
-                log.info("reservation %s: %s", plain(order.name), plain(reason))
+                reason = order.reason.dated(self._clock.ahead_s)
+                log.info("reservation %s: %s", plain(order.name), plain(str(reason)))
                 continue
             if isinstance(order, Requeue):
                 self._remap.kept.pop(order.job, None)  # it may start again at once

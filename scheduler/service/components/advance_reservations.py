@@ -8,7 +8,6 @@ from reshape.errors import ReshapeError, nearest
 from reshape.times import utc_moment
 from scheduler.core.core import Core
 from scheduler.journal.clock import Clock
-from scheduler.journal.explanations import because
 from scheduler.model.events import JobSpec, ReservationCancelled, ReservationRequested
 from scheduler.model.job import JobState
 from scheduler.model.orders import Order, Refuse
@@ -108,7 +107,7 @@ class AdvanceReservations:
         """
         for order in orders:
             if isinstance(order, Refuse) and order.name == name:
-                why = because(order.reason, self._clock.ahead_s)
+                why = order.reason.dated(self._clock.ahead_s)
                 raise ReshapeError(f"reservation {name} is refused: {why}")
         return self._described([self._of(name)])
 

@@ -28,7 +28,7 @@ from scheduler.journal.ended_jobs import (
     token_of,
     without_environment,
 )
-from scheduler.journal.explanations import because, told
+from scheduler.journal.explanations import told
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import LAST_JOB, KeptSubmission, Launch, kept
 from scheduler.journal.journal_reader import ReportedFacts
@@ -370,7 +370,7 @@ class ApplicationScheduler:
         if job.state is not JobState.PENDING:
             return []
         reason, ahead_s = self._why_pending(job), self._clock.ahead_s
-        text = f"waits: {because(reason, ahead_s)}"
+        text = f"waits: {reason.dated(ahead_s)}"
         return [told(self._clock.wall(), text, reason, ahead_s)]
 
     def _why_pending(self, job: Job) -> Reason:
@@ -412,10 +412,10 @@ class ApplicationScheduler:
 
     def _reason(self, job: Job) -> str:
         if job.state is JobState.PENDING:
-            return because(self._why_pending(job), self._clock.ahead_s)
+            return str(self._why_pending(job).dated(self._clock.ahead_s))
         if job.state in FINAL or job.state is JobState.COMPLETING:
             return job.why or (f"requeued: {job.requeued_why}" if job.requeues else "")
-        return "" if job.resize is None else because(job.resize.reason, self._clock.ahead_s)
+        return "" if job.resize is None else str(job.resize.reason.dated(self._clock.ahead_s))
 
 
 def _check_job_script(submission: m.Submission) -> None:
