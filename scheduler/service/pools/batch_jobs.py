@@ -19,81 +19,12 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from reshape.errors import ReshapeError
 from scheduler.node.slurm import BatchRequest, BatchStatus, Slurm
 
 log = logging.getLogger(__name__)
-
-
-T = TypeVar("T")
-
-
-class BatchCalls:
-    """Calls Slurm for one request after the other, in their order.
-
-    Parameters
-    ----------
-    slurm : only the thread of this object uses it.
-    """
-
-    def __init__(self, slurm: Slurm) -> None:
-        self._slurm = slurm
-        self._requests: queue.SimpleQueue[
-            tuple[Callable[[Slurm], Any], Callable[[Any, str], None]] | None
-        ] = queue.SimpleQueue()
-        self._results: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        # A daemon: a call that hangs must not keep the service from ending.
-        self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
-
-    def call(self, ask: Callable[[Slurm], T], then: Callable[[T | None, str], None]) -> None:
-        """Let the thread ask Slurm.
-
-        Parameters
-        ----------
-        then : called by `deliver` with the answer, or with None and the reason why there is none.
-        """
-        if not self._thread.ident:
-            self._thread.start()
-        self._requests.put((ask, then))
-
-    @property
-    def outstanding(self) -> int:
-        """Number of requests that wait for the one under way."""
-        return self._requests.qsize()
-
-    def deliver(self) -> None:
-        """Hand over the answers that have arrived."""
-        while True:
-            try:
-                result = self._results.get_nowait()
-            except queue.Empty:
-                return
-            result()
-
-    def close(self, wait_s: float) -> None:
-        """Accept no further calls, and wait for the requested ones for `wait_s` at most."""
-        self._requests.put(None)
-        if self._thread.ident:
-            self._thread.join(wait_s)
-
-    def _run(self) -> None:
-        while (request := self._requests.get()) is not None:
-            ask, then = request
-            try:
-                result = partial(then, ask(self._slurm), "")
-            except Exception as error:
-                result = partial(then, None, _why(error))
-            self._results.put(result)
-
-
-def _why(error: Exception) -> str:
-    """Return the message of an error; of an unexpected one also its type, and log it."""
-    if isinstance(error, ReshapeError):
-        return str(error)
-    log.error("a call of Slurm raised an exception", exc_info=error)
-    return repr(error)
 
 
 #: Seconds between two look-ups, each of all batch jobs.
@@ -103,11 +34,7 @@ LOOK_UP_S = 5.0
 REFUSED_S, INTERRUPTED_S = 10.0, 120.0
 
 
-class _Doubt(NamedTuple):
-    """A submission that may have been made; `until` in monotonic seconds."""
-
-    until: float
-    why: str
+T = TypeVar("T")
 
 
 class BatchJobs:
@@ -115,7 +42,7 @@ class BatchJobs:
 
     Parameters
     ----------
-    slurm : takes them.
+    slurm : takes them; only the thread of this object uses it.
     on_submission : called with the name of a batch job that was submitted, its id, and "". Without
         an id there is no such batch job; the last argument says why it was refused, if it was.
     on_statuses : called with states of batch jobs, by id, as they were at a time (monotonic
@@ -132,11 +59,18 @@ class BatchJobs:
         on_submission: Callable[[str, str, str], None],
         on_statuses: Callable[[Mapping[str, BatchStatus], float], None],
     ) -> None:
-        self._calls = BatchCalls(slurm)
+        self._slurm = slurm
+        self._requests: queue.SimpleQueue[
+            tuple[Callable[[Slurm], Any], Callable[[Any, str], None]] | None
+        ] = queue.SimpleQueue()
+        self._results: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        # A daemon: a call that hangs must not keep the service from ending.
+        self._thread = threading.Thread(target=self._run, name="batch-calls", daemon=True)
         self._on_submission, self._on_statuses = on_submission, on_statuses
         self._later: deque[BatchRequest | str] = deque()  # to submit, and ids of those to cancel
         self._is_looking = False  # whether the last look-up has not been answered
-        self._doubts: dict[str, _Doubt] = {}
+        # By name of the batch job: until when it is looked for, monotonic seconds, and why.
+        self._doubts: dict[str, tuple[float, str]] = {}
         self._looked_up_at = 0.0  # monotonic seconds
         self.fault = ""
 
@@ -147,7 +81,7 @@ class BatchJobs:
         ----------
         then : called with the answer of Slurm, or with None and why it refuses.
         """
-        self._calls.call(lambda slurm: slurm.check(request), then)
+        self._ask(lambda slurm: slurm.check(request), then)
 
     def submit(self, request: BatchRequest) -> None:
         """Submit a batch job; `on_submission` is called."""
@@ -160,7 +94,7 @@ class BatchJobs:
 
     def doubt(self, name: str, for_s: float = INTERRUPTED_S, why: str = "") -> None:
         """Look for a batch job of this name; `on_submission` is called."""
-        self._doubts[name] = _Doubt(time.monotonic() + for_s, why)
+        self._doubts[name] = time.monotonic() + for_s, why
 
     def on_tick(self, ids: Callable[[], Sequence[str]]) -> None:
         """Make the calls that were asked for before, look batch jobs up, and hand over answers.
@@ -171,27 +105,45 @@ class BatchJobs:
         """
         # The calls that do not begin at once wait here, so that a look-up overtakes them.
         for _ in range(len(self._later)):
-            if self._calls.outstanding:
+            if self._requests.qsize():
                 break
             self._call(self._later.popleft())
         if time.monotonic() - self._looked_up_at > LOOK_UP_S:
             self._looked_up_at = time.monotonic()
             self._look_up(ids())
-        self._calls.deliver()
+        while not self._results.empty():
+            self._results.get()()
 
     def close(self, wait_s: float) -> None:
         """Make the cancellations that are due, for `wait_s` at most, and no further calls."""
         for due in self._later:
             if isinstance(due, str):
                 self._call(due)
-        self._calls.close(wait_s)
+        self._requests.put(None)
+        if self._thread.ident:
+            self._thread.join(wait_s)
+
+    def _ask(self, ask: Callable[[Slurm], T], then: Callable[[T | None, str], None]) -> None:
+        """Let the thread ask Slurm; `then` gets the answer, or None and why there is none."""
+        if not self._thread.ident:
+            self._thread.start()
+        self._requests.put((ask, then))
+
+    def _run(self) -> None:
+        while (request := self._requests.get()) is not None:
+            ask, then = request
+            try:
+                result = partial(then, ask(self._slurm), "")
+            except Exception as error:
+                result = partial(then, None, _why(error))
+            self._results.put(result)
 
     def _call(self, due: BatchRequest | str) -> None:
         """Let a batch job be submitted, or cancelled by its id."""
         if isinstance(due, str):
-            self._calls.call(partial(_cancel, batch_id=due), lambda *_: None)
+            self._ask(partial(_cancel, batch_id=due), lambda *_: None)
         else:
-            self._calls.call(lambda slurm: slurm.submit(due), partial(self._submitted, due.name))
+            self._ask(lambda slurm: slurm.submit(due), partial(self._submitted, due.name))
 
     def _submitted(self, name: str, batch_id: str | None, why: str) -> None:
         if batch_id is None:
@@ -202,9 +154,9 @@ class BatchJobs:
     def _look_up(self, ids: Sequence[str]) -> None:
         if ids and not self._is_looking:
             self._is_looking = True
-            self._calls.call(partial(_statuses, ids=ids), self._seen)
+            self._ask(partial(_statuses, ids=ids), self._seen)
         if names := [*self._doubts]:
-            self._calls.call(lambda slurm: slurm.find(names), partial(self._found, names))
+            self._ask(lambda slurm: slurm.find(names), partial(self._found, names))
 
     def _seen(self, seen: tuple[Mapping[str, BatchStatus], float] | None, why: str) -> None:
         self._is_looking, self.fault = False, why
@@ -220,9 +172,17 @@ class BatchJobs:
             if name in ids:
                 self._doubts.pop(name, None)
                 self._on_submission(name, ids[name], "")
-            elif doubt is not None and doubt.until < time.monotonic():
+            elif doubt is not None and doubt[0] < time.monotonic():
                 del self._doubts[name]
-                self._on_submission(name, "", doubt.why)
+                self._on_submission(name, "", doubt[1])
+
+
+def _why(error: Exception) -> str:
+    """Return the message of an error; of an unexpected one also its type, and log it."""
+    if isinstance(error, ReshapeError):
+        return str(error)
+    log.error("a call of Slurm raised an exception", exc_info=error)
+    return repr(error)
 
 
 def _cancel(slurm: Slurm, batch_id: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import LIMIT_S
 
 from reshape.errors import ReshapeError
 from scheduler.node.slurm import (
@@ -16,7 +17,7 @@ from scheduler.node.slurm import (
     BatchStatus,
     Slurm,
 )
-from scheduler.service.pools.batch_jobs import BatchCalls, BatchJobs
+from scheduler.service.pools.batch_jobs import BatchJobs
 
 REQUEST = BatchRequest("#!/bin/sh\n", 1, 60.0, "pool-1", Path("/tmp"), Path("/tmp/out"))
 
@@ -44,33 +45,23 @@ class Failing(Slurm):
         raise self._error
 
 
-def answers(calls: BatchCalls, *asks: Callable[[Slurm], Any]) -> list[tuple[Any, str]]:
-    """Make calls, and wait for the answers and the reasons of those that failed."""
-    told: list[tuple[Any, str]] = []
-    for ask in asks:
-        calls.call(ask, lambda answer, why: told.append((answer, why)))
-    until = time.monotonic() + 20
-    while len(told) < len(asks):
-        assert time.monotonic() < until
-        calls.deliver()
-        time.sleep(0.001)
-    calls.close(10)
-    return told
-
-
-def submit(batch: Slurm) -> str:
-    return batch.submit(REQUEST)
-
-
-def look_up(batch: Slurm) -> Mapping[str, BatchStatus]:
-    return batch.statuses(["1"])
-
-
 def test_an_unexpected_exception_is_the_result_of_its_call_and_later_calls_are_made() -> None:
     for error, why in ((ReshapeError("no answer"), "no answer"), (KeyError(), "KeyError()")):
-        refused, looked_up = answers(BatchCalls(Failing(error)), submit, look_up)
-        assert refused == (None, why)
-        assert looked_up == ({"1": BatchStatus(BatchState.QUEUED)}, "")
+        told, seen = list[tuple[str | None, str]](), list[Mapping[str, BatchStatus]]()
+
+        def see(statuses: Mapping[str, BatchStatus], _at: float, seen: Any = seen) -> None:
+            seen.append(statuses)
+
+        jobs = BatchJobs(Failing(error), lambda *_: None, see)
+        jobs.try_out(REQUEST, lambda answer, why, told=told: told.append((answer, why)))
+        until = time.monotonic() + LIMIT_S
+        while not seen:
+            assert time.monotonic() < until
+            jobs.on_tick(lambda: ["1"])
+            time.sleep(0.001)
+        jobs.close(10)
+        assert told == [(None, why)]
+        assert seen == [{"1": BatchStatus(BatchState.QUEUED)}]
 
 
 def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_ending(
