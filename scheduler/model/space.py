@@ -41,10 +41,6 @@ class Groups:
         other._leaves, other._most = self._leaves, self._most.copy()
         return other
 
-    def most(self) -> int:
-        """Free processors of the group that has most of them."""
-        return self._most[1]
-
     def first(self, processors: int) -> int | None:
         """First group with this many free processors; None if there is none."""
         most, node, leaves = self._most, 1, self._leaves

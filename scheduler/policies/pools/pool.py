@@ -91,23 +91,14 @@ class Pool:
 
     Attributes
     ----------
+    name, options : those of the record.
     wanted : nodes that would be needed in addition, as of the last decision.
     """
 
     def __init__(self, record: PoolRecord) -> None:
-        self.record = record
+        self.record, self.name, self.options = record, record.name, record.options
         self.wanted = 0
         self._is_waited_for = False  # whether a queued job waits for nodes, as of then
-
-    @property
-    def name(self) -> str:
-        """Name of the pool."""
-        return self.record.name
-
-    @property
-    def options(self) -> PoolOptions:
-        """Options of the pool."""
-        return self.record.options
 
     @property
     def allocations(self) -> list[PoolAllocation]:
