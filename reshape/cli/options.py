@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from math import isfinite
-from typing import Any, TypeVar, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import click
 from click.core import ParameterSource
@@ -105,28 +106,6 @@ class ParsedText(click.ParamType[T]):
 _EMPTY = "it is empty, as a variable that is not set: give a value, or leave the option out"
 
 
-class _Given(click.types.StringParamType):
-    """A text that is not empty, unless it is a default."""
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read the text of an option."""
-        _check_given(self, value, param, ctx)
-        text: str = super().convert(value, param, ctx)
-        return text
-
-
-class _GivenPath(click.Path):
-    """A path whose name is not empty, unless it is a default; otherwise like another type."""
-
-    def __init__(self, like: click.Path) -> None:
-        self.__dict__.update(like.__dict__)
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Read the text of an option."""
-        _check_given(self, value, param, ctx)
-        return super().convert(value, param, ctx)
-
-
 #: Type of an option for which the empty text has a meaning.
 ANY_TEXT = click.types.StringParamType()
 
@@ -138,27 +117,33 @@ def refuse_empty(command: click.Command) -> click.Command:
     directory, or mean the same as no option at all. Only options of the type `ANY_TEXT` take it.
     """
     for parameter in command.params:
-        if parameter.type is click.STRING:
-            parameter.type = _Given()
-        elif type(parameter.type) is click.Path:
-            parameter.type = _GivenPath(parameter.type)
+        kind = parameter.type
+        is_text = kind is click.STRING or type(kind) is click.Path
+        if is_text and "convert" not in vars(kind):  # it refuses them already
+            parameter.type = copy(kind)
+            vars(parameter.type)["convert"] = _unless_empty(kind.convert)
     if isinstance(command, click.Group):
         for subcommand in command.commands.values():
             refuse_empty(subcommand)
     return command
 
 
-def _check_given(
-    kind: click.ParamType[Any],
-    value: Any,
-    param: click.Parameter | None,
-    ctx: click.Context | None,
-) -> None:
-    source = None
-    if ctx is not None and param is not None and param.name is not None:
-        source = ctx.get_parameter_source(param.name)
-    if value == "" and source not in (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP):
-        kind.fail(_EMPTY, param, ctx)
+_Convert: TypeAlias = Callable[[Any, click.Parameter | None, click.Context | None], Any]
+
+
+def _unless_empty(convert: _Convert) -> _Convert:
+    """Let the method of a type that reads a text refuse the empty one, unless it is a default."""
+    defaults = (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+
+    def read(value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        source = None
+        if ctx is not None and param is not None and param.name is not None:
+            source = ctx.get_parameter_source(param.name)
+        if value == "" and source not in defaults:
+            raise click.BadParameter(_EMPTY, ctx, param)
+        return convert(value, param, ctx)
+
+    return read
 
 
 def _is_number(text: str) -> bool:
