@@ -457,7 +457,8 @@ def check_mpi_ports(environment: Mapping[str, str]) -> Check:
             fix = f"{name}=LOW:HIGH" if bounds else ""
             return Check("MPI ports", "fault", f"{name} is {text!r}", "no range of ports", fix)
         low, high = int(match[1]), int(match[2])
-        free = high - low + 1 - len(_used_ports(low, high))
+        used = {each.laddr.port for each in psutil.net_connections("tcp") if each.laddr}
+        free = sum(port not in used for port in range(low, high + 1))
         result = f"{free} of {low} to {high} free"
         if free < _FEW_PORTS:
             meaning = "groups cannot start or join when all are in use"
@@ -473,15 +474,3 @@ def check_mpi_ports(environment: Mapping[str, str]) -> Check:
         fix = f"give {name} an address of this host in /etc/hosts, and let it through the firewall"
         return Check("MPI ports", "fault", f"{name}: {error}", meaning, fix)
     return Check("MPI ports", "ok", result, "on all interfaces: use a private network")
-
-
-def _used_ports(low: int, high: int) -> set[int]:
-    """Local ports in a range that have a socket."""
-    used = set()
-    for table in ("tcp", "tcp6"):
-        try:
-            lines = Path(f"/proc/net/{table}").read_text().splitlines()[1:]
-        except OSError:
-            continue
-        used |= {int(line.split()[1].rpartition(":")[2], 16) for line in lines}
-    return {port for port in used if low <= port <= high}

@@ -99,7 +99,7 @@ class Slot:
         try:
             with open_folder(folder, create=True) as directory:
                 for pid in _pids(directory):
-                    if not _runs(pid):
+                    if not is_running(pid):
                         remove_file(directory, slot_file(pid))
                 file = open_file(directory, slot_file(os.getpid()), os.O_RDWR | os.O_CREAT)
             try:
@@ -142,7 +142,7 @@ def read_positions(folder: Path) -> list[Position]:
     now, positions, pids = time.monotonic(), list[Position](), list[int]()
     with suppress(OSError, ReshapeError), open_folder(folder) as directory:
         pids = _pids(directory)
-    for pid in filter(_runs, pids):
+    for pid in filter(is_running, pids):
         try:
             words = _SLOT.unpack(read_file(folder, slot_file(pid)))
         except (OSError, ReshapeError, struct.error):
@@ -183,14 +183,9 @@ def place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
     return f"{where} iteration {iteration}{of_loop}"
 
 
-def _runs(pid: int) -> bool:
-    """Whether there is a process of this number."""
-    if pid <= 0:
-        return False
+def is_running(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+    except OSError:
         return False
-    except (PermissionError, OverflowError):
-        pass
-    return True

@@ -30,6 +30,7 @@ from reshape.errors import (
     ReshapeError,
     ServiceUnavailable,
 )
+from reshape.files.job_folder import is_running
 from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import FRAME_FACTOR, encode
 from reshape.wire.messages import Failure, MessageBase
@@ -73,20 +74,12 @@ def endpoint_of(directory: str | Path) -> str:
             f"{path} is damaged ({error}): a service that runs there writes it again within a few"
             f" seconds; if none runs there, {fix}"
         ) from None
-    if server.endpoint.startswith("ipc:") and not _alive(server.pid):
+    if server.endpoint.startswith("ipc:") and not is_running(server.pid):
         raise ServiceUnavailable(
             f"the scheduler service in {directory} (process {server.pid}) is gone, or runs on"
             f" another host: {fix}, or its access file with --access"
         )
     return server.endpoint
-
-
-def _alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except OSError:
-        return False
 
 
 def located(service: str | Path) -> tuple[str, AccessFile | None]:

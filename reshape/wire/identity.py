@@ -116,27 +116,22 @@ def identity_of_script() -> Identity | None:
 def _identity(environment: Mapping[str, str]) -> Identity:
     def variable(name: str) -> str:
         if name not in environment:
-            raise ConfigError(
+            raise _error(
+                name,
                 "is not set although RESHAPE_JOB is; submit the program with 'reshape submit', "
                 "or unset RESHAPE_JOB to run it by itself",
-                file="environment",
-                field=name,
             )
         return environment[name]
 
     def number(name: str) -> int:
         value = variable(name)
         if not value.isdecimal():
-            raise ConfigError(f"expected a number, got {value!r}", file="environment", field=name)
+            raise _error(name, f"expected a number, got {value!r}")
         return int(value)
 
     role = variable("RESHAPE_ROLE")
     if role not in get_args(Role):
-        raise ConfigError(
-            f"expected one of {', '.join(get_args(Role))}, got {role!r}",
-            file="environment",
-            field="RESHAPE_ROLE",
-        )
+        raise _error("RESHAPE_ROLE", f"expected one of {', '.join(get_args(Role))}, got {role!r}")
     return Identity(
         server=variable("RESHAPE_SERVER"),
         job=number(STEP_VARIABLE if STEP_VARIABLE in environment else "RESHAPE_JOB"),
@@ -156,9 +151,7 @@ def _sizes(environment: Mapping[str, str], name: str) -> dict[int, int]:
     if not text:
         return {}
     if not re.fullmatch(r"\d+:\d+( \d+:\d+)*", text):
-        raise ConfigError(
-            f"expected GROUP:SIZE of each group, got {text!r}", file="environment", field=name
-        )
+        raise _error(name, f"expected GROUP:SIZE of each group, got {text!r}")
     return {int(n): int(size) for n, size in (pair.split(":") for pair in text.split())}
 
 
@@ -174,10 +167,12 @@ def _seconds_of(
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < inf or (bound == "above 0" and not seconds):
-        raise ConfigError(
-            f"must be a number of seconds {bound}, got {text!r}", file="environment", field=name
-        )
+        raise _error(name, f"must be a number of seconds {bound}, got {text!r}")
     return seconds
+
+
+def _error(name: str, message: str) -> ConfigError:
+    return ConfigError(message, file="environment", field=name)
 
 
 @dataclass
