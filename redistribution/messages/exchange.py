@@ -23,9 +23,8 @@ from mpi4py import MPI
 
 from redistribution.copies import buffers
 from redistribution.copies.buffers import Bytes
-from redistribution.copies.byte_ranges import ByteRanges
 from redistribution.copies.copying import Copy, copy
-from redistribution.copies.regions import Region, array_region, message_region
+from redistribution.copies.regions import ByteRanges, Region, array_region, message_region
 from redistribution.layout import MemoryOrder
 from redistribution.messages.arguments import TAG, Arguments
 from redistribution.messages.waiting import Backoff

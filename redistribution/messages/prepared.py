@@ -17,11 +17,12 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution.copies.buffers import Bytes
-from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import LINE, Copy, bind
 from redistribution.copies.regions import (
+    ByteRanges,
     Region,
     array_region,
+    contiguous_message,
     contiguous_region,
     message_region,
 )

@@ -14,9 +14,8 @@ from redistribution_cases import draw_case, empty_part, index_valued, local_part
 
 from redistribution import BlockCyclic, Cuts, Plan, Replicated
 from redistribution.copies import kernel
-from redistribution.copies.byte_ranges import contiguous_message
 from redistribution.copies.copying import Copy, copy
-from redistribution.copies.regions import array_region, message_region
+from redistribution.copies.regions import array_region, contiguous_message, message_region
 from redistribution.runs import pieces
 from redistribution.tuning import tuning
 

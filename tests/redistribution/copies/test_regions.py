@@ -10,9 +10,13 @@ from hypothesis import strategies as st
 from redistribution_cases import draw_case, empty_part
 
 from redistribution import BlockCyclic, Cuts, Plan
-from redistribution.copies.byte_ranges import ByteRanges, contiguous_message
 from redistribution.copies.copying import Copy, copy
-from redistribution.copies.regions import array_region, message_region
+from redistribution.copies.regions import (
+    ByteRanges,
+    array_region,
+    contiguous_message,
+    message_region,
+)
 from redistribution.runs import pieces
 
 
