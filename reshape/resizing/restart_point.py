@@ -52,13 +52,13 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", 
     cuts : where the parts of each ragged array begin.
     """
 
-    loop: int = 0
+    loop: int
     iteration: int
-    before: int = 0
+    before: int
     size: int
     signature: tuple[Declaration, ...]
     state: bytes
-    cuts: dict[str, RaggedCuts] = {}
+    cuts: dict[str, RaggedCuts]
 
     def load_state(self) -> dict[str, Any]:
         """Unpickle the values of `app.state`.

@@ -78,7 +78,9 @@ def save(
             of_array.append(found.get(name, []))
     manifest = Manifest(
         written_at=1.0,
+        loop=0,
         iteration=7,
+        before=0,
         size=size,
         signature=declarations if signature is None else signature,
         arrays=declarations,

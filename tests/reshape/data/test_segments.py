@@ -23,7 +23,8 @@ from reshape.errors import ReshapeError
 from reshape.files.job_folder import RESTART_FILE, has_restart_point
 from reshape.resizing.restart_point import RestartPoint
 
-POINT = RestartPoint(epoch=3, iteration=17, size=4, signature=(), state=b"\x80\x04}.", places=())
+EMPTY = {"loop": 0, "before": 0, "signature": (), "state": b"\x80\x04}.", "cuts": {}, "places": ()}
+POINT = RestartPoint(epoch=3, iteration=17, size=4, **EMPTY)
 
 
 @pytest.fixture
@@ -183,6 +184,10 @@ def test_a_restart_point_of_another_format_is_refused(folder: Path) -> None:
     later = msgspec.msgpack.decode(msgspec.msgpack.encode(POINT)) | {"format": 2}
     (folder / RESTART_FILE).write_bytes(msgspec.msgpack.encode(later))
     with pytest.raises(ReshapeError, match=r"Invalid value 2 - at `\$\.format`; submit the job"):
+        RestartPoint.read(folder)
+    first = {name: later[name] for name in ("epoch", "iteration", "size", "signature", "state")}
+    (folder / RESTART_FILE).write_bytes(msgspec.msgpack.encode(first))
+    with pytest.raises(ReshapeError, match=r"missing required field `loop`; submit the job"):
         RestartPoint.read(folder)
 
 

@@ -21,7 +21,8 @@ from reshape.files.private_folder import open_file, open_folder
 from reshape.resizing.restart_point import RestartPoint
 
 OTHER_USER = 65534
-POINT = RestartPoint(epoch=1, iteration=2, size=1, signature=(), state=b"\x80\x04}.", places=())
+EMPTY = {"loop": 0, "before": 0, "signature": (), "state": b"\x80\x04}.", "cuts": {}, "places": ()}
+POINT = RestartPoint(epoch=1, iteration=2, size=1, **EMPTY)
 
 
 @pytest.fixture
