@@ -179,10 +179,7 @@ def _runs_by_peer(
         run = Run._make([*row[2:], extent_of(runs) if runs else 0])
         if run.source_step == run.target_step == run.length:
             run = run._replace(length=run.length * run.repeats, repeats=1)
-        if runs and _is_continuation(run, runs[-1]):
-            runs[-1] = runs[-1]._replace(length=runs[-1].length + run.length)
-        else:
-            runs.append(run)
+        _append(runs, run)
     return {peer: _in_order(runs) for peer, runs in groups.items()}
 
 
@@ -206,20 +203,22 @@ def _in_order(runs: list[Run]) -> tuple[Run, ...]:
     columns = (length[order].tolist(), source[order].tolist(), target[order].tolist())
     single: list[Run] = []
     for size, here, there in zip(*columns, strict=True):
-        run = Run(size, 1, here, size, there, size, extent_of(single) if single else 0)
-        if single and _is_continuation(run, single[-1]):
-            single[-1] = single[-1]._replace(length=single[-1].length + size)
-        else:
-            single.append(run)
+        message = extent_of(single) if single else 0
+        _append(single, Run(size, 1, here, size, there, size, message))
     return tuple(single)
 
 
-def _is_continuation(run: Run, last: Run) -> bool:
-    """Whether ``run`` begins where ``last`` ends, in the source and in the target."""
-    return run.repeats == last.repeats == 1 and (run.source, run.target) == (
-        last.source + last.length,
-        last.target + last.length,
-    )
+def _append(runs: list[Run], run: Run) -> None:
+    """Append a run, or join it to the last one if it begins where that ends on both sides."""
+    last = runs[-1] if runs else None
+    if (
+        last is not None
+        and run.repeats == last.repeats == 1
+        and (run.source, run.target) == (last.source + last.length, last.target + last.length)
+    ):
+        runs[-1] = last._replace(length=last.length + run.length)
+    else:
+        runs.append(run)
 
 
 def _ascending(values: NDArray[np.int64]) -> NDArray[np.int64]:
