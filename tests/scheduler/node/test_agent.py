@@ -14,6 +14,7 @@ import msgspec
 import psutil
 import pytest
 from agent_driver import AgentDriver, is_running
+from example_counts import repetitions
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
@@ -148,7 +149,7 @@ def test_no_message_ends_the_agent_or_its_jobs(driver):
 
 def test_a_message_beyond_the_limit_is_not_read_and_jobs_continue(driver):
     """ZeroMQ closes the connection of the second one; the agent connects again."""
-    driver.start_agent()
+    driver.start_agent(silence_s=1.0)
     driver.start(1, "sleep", "100")
     pid = driver.running(1).pid
     for size in (MAX_REQUEST_BYTES + 1, MAX_REQUEST_FRAME_BYTES + 1):
@@ -507,10 +508,11 @@ ENDS = [
 def test_exit_codes_and_signals_are_told_apart(driver):
     """Some of these programs end within a millisecond, when mpiexec has not started all ranks."""
     driver.start_agent()
-    for number, (script, _) in enumerate(ENDS * 3, start=1):
+    ends = ENDS * repetitions(3)
+    for number, (script, _) in enumerate(ends, start=1):
         order = driver.order(number, "sh", "-c", script)
         driver.send(msgspec.structs.replace(order, size=1 + number % 2))
-    for number, (script, ended) in enumerate(ENDS * 3, start=1):
+    for number, (script, ended) in enumerate(ends, start=1):
         status = driver.ended(number)
         assert (status.exit_code, status.signal) == ended, script
 
