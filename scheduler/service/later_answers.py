@@ -27,8 +27,9 @@ log = logging.getLogger(__name__)
 
 #: Seconds that one turn may spend.
 TURN_S = 0.004
-#: Answers that may be under way here, and at each reader; further questions are refused.
-LIMIT = 1000
+#: Answers that may be under way here, and at each reader, in all and for one peer; further
+#: questions are refused.
+LIMIT, LIMIT_OF_PEER = 1000, 10
 #: Jobs that one peer may wait for at a time.
 PEER_LIMIT = 1000
 #: Seconds after which a peer that has not repeated its question is taken to be gone.
@@ -59,8 +60,8 @@ class Reads:
         ----------
         steps : computes the answer, one step at a time, and sends it in the end.
         """
-        if len(self._under_way) >= LIMIT:
-            self._send(peer, too_many_questions(request))
+        if _are_too_many([other for other, _, _ in self._under_way], peer):
+            self._send(peer, _too_many_questions(request))
             return
         self._under_way.append((peer, request, steps))
 
@@ -82,7 +83,15 @@ class Reads:
                 return
 
 
-def too_many_questions(request: int) -> m.Failure:
+def _are_too_many(peers: list[bytes], peer: bytes) -> bool:
+    """Whether a further question of a peer is refused beside those of these peers.
+
+    Peers may be gone, or read no answers, and the others wait for each answer that is under way.
+    """
+    return len(peers) >= LIMIT or peers.count(peer) >= LIMIT_OF_PEER
+
+
+def _too_many_questions(request: int) -> m.Failure:
     """Refuse a question because too many are under way."""
     return m.Failure(id=request, message="too many questions: ask again later")
 
@@ -215,8 +224,8 @@ class ReaderLink:
 
     def ask(self, peer: bytes, request: int, question: Question | ForecastQuestion) -> None:
         """Forward a question of a peer once the journal of this turn is written."""
-        if len(self._asked) >= LIMIT:
-            self._relay(peer, encode(too_many_questions(request)))
+        if _are_too_many([asked.peer for asked in self._asked.values()], peer):
+            self._relay(peer, encode(_too_many_questions(request)))
             return
         self._number += 1
         blob = _encoder.encode(question)

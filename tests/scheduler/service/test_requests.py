@@ -309,6 +309,29 @@ def test_a_long_answer_that_fails_is_answered() -> None:
     assert answer.id == 1
 
 
+def test_the_questions_of_one_peer_leave_room_for_those_of_others() -> None:
+    sent: list[tuple[bytes, m.Message]] = []
+    reads = Reads(lambda *message: sent.append(message))
+
+    def answer(peer: bytes, request: int) -> Iterator[None]:
+        yield
+        sent.append((peer, m.Done(id=request)))
+
+    for request in range(1000):
+        reads.add(b"many", request, answer(b"many", request))
+    refused = [message for _, message in sent if isinstance(message, m.Failure)]
+    sent.clear()
+    assert len(refused) == 990
+    assert {failure.message for failure in refused} == {"too many questions: ask again later"}
+    reads.add(b"one", 1, answer(b"one", 1))
+    while reads.pending:
+        reads.advance(0.0)  # one step
+    assert sorted(sent, key=lambda each: each[0]) == [
+        *((b"many", m.Done(id=request)) for request in range(10)),
+        (b"one", m.Done(id=1)),
+    ]
+
+
 def test_the_reason_of_a_cancellation_says_who_cancelled(desk: Desk) -> None:
     ann, bob = user("ann"), Sender("bob", frozenset(("administrator",)), "192.0.2.7:1 with key 4")
     for _ in range(2):
