@@ -276,6 +276,8 @@ class ContainedEstimates:
             return None
         if not isinstance(predictor, Predictor):
             raise TypeError(f"derive the class of {predictor!r} from Predictor")
+        if type(predictor).predict is Predictor.predict:
+            raise TypeError(f"its predictor {type(predictor).__name__} has no method predict")
         return ContainedPredictor(predictor, self._report)
 
 

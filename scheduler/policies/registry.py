@@ -297,6 +297,9 @@ def kind_of_policy(name: str, policy: Any) -> str:
     for kind, method in _KINDS.items():
         if typed and callable(getattr(policy, method, None)):
             base = _BASES.get(kind)
+            if base is not None and getattr(policy, method) is getattr(base, method):
+                own = [known for known in vars(policy) if not known.startswith("_")]
+                raise ConfigError(f"{name!r} has no method {method}{nearest(method, own)}")
             if base is not None and not issubclass(policy, base):
                 kind_of = base.__name__
                 raise ConfigError(

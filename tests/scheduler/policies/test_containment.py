@@ -279,6 +279,21 @@ def test_an_object_of_another_class_is_no_predictor() -> None:
     assert "TypeError: derive the class of 'a forecast' from Predictor" in errors.sentences[0]
 
 
+def test_a_predictor_without_a_prediction() -> None:
+    class Misspelt(Predictor):
+        def predicts(self, job: Any) -> float:
+            return 5.0
+
+    class Other(msgspec.Struct, frozen=True):
+        def predictor(self) -> Any:
+            return Misspelt()
+
+    errors = Errors()
+    core = site(Scenario("mine", estimates=Other()), errors)
+    assert run(core, [submitted(0, 1, 4)]) == [1]
+    assert "TypeError: its predictor Misspelt has no method predict" in errors.sentences[0]
+
+
 def test_learning_that_fails_changes_nothing() -> None:
     errors = Errors()
     core = site(Scenario("mine", estimates=Foretelling("ended")), errors)

@@ -68,6 +68,13 @@ class Without(msgspec.Struct, frozen=True):
         return Stay(Reason("without a default"))
 
 
+class Misspelt(QueueOrder, msgspec.Struct, frozen=True):
+    ages = False
+
+    def kye(self, job, now):
+        return job.submitted_at
+
+
 class Ageless(QueueOrder, msgspec.Struct, frozen=True):
     def key(self, job, now):
         return now - job.submitted_at
@@ -249,6 +256,8 @@ def test_a_policy_in_one_file(my_policy: str) -> None:
         scenario("my_policy:Swop")
     with pytest.raises(ConfigError, match=r"argument 'size'; give each of its parameters a def"):
         scenario("my_policy:Without")
+    with pytest.raises(ConfigError, match=r"Misspelt' has no method key; did you mean kye\?"):
+        scenario("easy", {"order": "my_policy:Misspelt"})
     with pytest.raises(ConfigError, match=r"class Underived\(QueueOrder, msgspec\.Struct"):
         scenario("easy", {"order": "my_policy:Underived"})
 
