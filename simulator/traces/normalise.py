@@ -101,13 +101,16 @@ class CleaningReport(Oddities):
     @property
     def sentence(self) -> str:
         """Number of jobs and their irregularities, in one sentence."""
-        irregular = [
-            f"{grouped(getattr(self, name))} {words}"
-            for name, words in _WORDS.items()
-            if getattr(self, name)
-        ]
-        summary = f"{counted(self.jobs, 'job')}: " + (", ".join(irregular) or "nothing odd")
+        summary = f"{counted(self.jobs, 'job')}: {self.irregularities or 'nothing odd'}"
         return f"{summary}; {grouped(self.kept)} kept"
+
+    @property
+    def irregularities(self) -> str:
+        """The irregularities with their numbers; empty if there is none."""
+        numbers = {words: getattr(self, name) for name, words in _WORDS.items()}
+        return ", ".join(
+            f"{grouped(number)} {words}" for words, number in numbers.items() if number
+        )
 
 
 _WORDS = {
@@ -120,7 +123,7 @@ _WORDS = {
     "larger": "larger than the machine",
     "duplicates": "with a number seen before",
     "unsorted": "out of order",
-    "short_lines": "lines of fewer than 18 fields",
+    "short_lines": "lines with fields missing",
     "fractions": "fractions where whole numbers belong (processors are rounded down)",
     "comments_inside": "comments between the jobs",
     "blank_lines": "blank lines",
@@ -284,7 +287,7 @@ def _kept(
     if not len(lines):
         raise ReshapeError(
             f"{trace.path}: none of {counted(len(trace), 'job')} can run on {processors} processors"
-            " by these rules; see `reshape workload info`"
+            f" by these rules: {_report(trace, irregular, 0, 0).irregularities}"
         )
     if rules.ties == "number":
         return lines[np.lexsort((column["job"][lines], column["submit"][lines]))]

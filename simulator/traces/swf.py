@@ -155,7 +155,7 @@ class Oddities(msgspec.Struct, kw_only=True):
     ----------
     comments_inside : comment lines after the first job.
     blank_lines : lines with nothing in them.
-    short_lines : lines of fewer than 18 fields; missing ones count as -1.
+    short_lines : lines in which fields are missing; they count as -1.
     fractions : fractions in fields of whole numbers; they are kept.
     skipped_lines : malformed lines skipped by `lenient`.
     """
@@ -417,7 +417,8 @@ class _Reader:
         except ValueError as error:
             message = f"{self.path}:{number}: {error}"
             if not self.lenient:
-                raise ReshapeError(f"{message}; --lenient leaves such lines out") from None
+                what = "" if rows or self.parts else " is it a trace?"  # of its first line
+                raise ReshapeError(f"{message};{what} --lenient leaves such lines out") from None
             self.oddities.skipped_lines += 1
             self.first_skipped = self.first_skipped or message
 

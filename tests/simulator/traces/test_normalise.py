@@ -93,7 +93,9 @@ def test_refusals(tmp_path: Path, rules: Rules, says: str) -> None:
 
 def test_nothing_left_and_no_machine(tmp_path: Path) -> None:
     trace = trace_of(tmp_path, ROWS[3:4])
-    with pytest.raises(ReshapeError, match="none of 1 job can run on 2 processors"):
+    with pytest.raises(
+        ReshapeError, match="none of 1 job can run on 2 processors by these rules: 1 w"
+    ):
         normalise(trace, 2)
     with pytest.raises(ReshapeError, match=r"give --processors N .the largest job asks for 40"):
         machine_size(trace)

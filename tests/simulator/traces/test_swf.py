@@ -109,6 +109,11 @@ def test_a_malformed_line_behind_a_comment_amid_the_jobs(tmp_path: Path) -> None
         read_text(tmp_path, text)
 
 
+def test_a_file_that_begins_with_something_else(tmp_path: Path) -> None:
+    with pytest.raises(ReshapeError, match=r"a.swf:2: 3 fields, not 18; is it a trace\? --len"):
+        read_text(tmp_path, '; x\njobs = "t.swf"\n')
+
+
 def test_a_number_beyond_the_bound_in_a_field_that_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "a.swf"
     path.write_text(f"{GOOD}\n{GOOD.replace('-1', str(10**18), 1)}\n")
