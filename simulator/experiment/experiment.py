@@ -151,7 +151,7 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             if name not in cls.__struct_fields__:
                 tree.fail((name,), f"unknown field{nearest(name, cls.__struct_fields__)}")
         if "jobs" not in values:
-            tree.fail(("jobs",), "is missing; give the path of a trace, or a mapping")
+            tree.fail(("jobs",), "is missing; give the path of a trace, a mapping, or a list")
         for name in PATHS:
             value = values.get(name)
             if isinstance(value, str) and is_file(folder / value):

@@ -63,6 +63,12 @@ def test_a_scenario_that_resizes_no_job_is_noted() -> None:
         assert invoke("simulate", SMALL, *words, "--jobs", 50).stderr == ""
 
 
+def test_an_experiment_without_jobs_is_no_workload_file(tmp_path: Path) -> None:
+    file = tmp_path / "experiment.yaml"
+    file.write_text("scenario: easy\n")
+    assert f"{file}:1: jobs: is missing; give the path" in invoke("simulate", file, code=1).stderr
+
+
 def test_a_job_larger_than_the_machine_is_named(tmp_path: Path) -> None:
     file = tmp_path / "large.yaml"
     line = "  - {at: 0, processors: 8, walltime: 120, iteration_s: 5}\n"
