@@ -150,7 +150,7 @@ class Driver:
     ----------
     events : events to decide on in this turn.
     after_decision : functions to call after the decision of this turn.
-    changed_jobs : jobs that may differ from their processes.
+    changed_jobs : jobs that may differ from their processes, by a decision or a report.
     """
 
     def __init__(self, components: Components) -> None:
@@ -164,7 +164,7 @@ class Driver:
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
-        self.changed_jobs: set[int] = set()
+        self.changed_jobs = self._reports.changed_jobs
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
@@ -222,9 +222,7 @@ class Driver:
         self.decide_pending()
         for act in after:
             act()
-        if not (self.changed_jobs or self._reports.changed_jobs):
-            return set()
-        return self._reconcile()
+        return self._reconcile() if self.changed_jobs else set()
 
     def decide_pending(self) -> None:
         """Decide now on the events of this turn that have come so far."""
@@ -351,7 +349,7 @@ class Driver:
             while self._alarms and self._alarms[0] <= now:
                 heapq.heappop(self._alarms)
             self.events.append(Wakeup(at=now))
-        self._startup.forget_old()
+        self._startup.sent.forget_old()
         self._note_measurements()
 
     def _follow_wall_clock(self) -> None:
@@ -370,14 +368,14 @@ class Driver:
     def _reconcile(self) -> set[int]:
         """Report ended processes to the core; start and end processes as its state requires."""
         core = self._core
-        compared = self.changed_jobs | self._reports.changed_jobs
+        compared = self.changed_jobs.copy()
         live = sorted(compared & core.live.keys())
         ended = self._nodes.drain_failing(live, self._clock())
         ended += (event for number in live for event in self._ends.examine(core.live[number]))
         if ended:
             self.decide(ended)
         compared |= self.changed_jobs
-        self.changed_jobs, self._reports.changed_jobs = set(), set()
+        self.changed_jobs.clear()
         for number in sorted(compared):
             if self._arrange(number):
                 self._unsettled.discard(number)

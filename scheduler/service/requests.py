@@ -257,8 +257,12 @@ class RequestHandler:
         apps, question = self._applications, ForecastQuestion(message, self._components.clock())
         match message.of:
             case int(number):
-                check_user(sender, number, apps.job(number).spec.user)
-                apps.check_queued(number)
+                job = apps.job(number)
+                check_user(sender, number, job.spec.user)
+                if job.state is not JobState.PENDING:
+                    raise ReshapeError(
+                        f"job {number} is not queued ({job.state.name}): it has started already"
+                    )
             case m.Submission() as submission:
                 question.spec = apps.request_of(apps.received(submission, sender.user))
         self._ask_forecaster(peer, message.id, question)

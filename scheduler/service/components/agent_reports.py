@@ -58,7 +58,7 @@ class AgentReports:
     Attributes
     ----------
     agents : by node.
-    changed_jobs : jobs whose groups have changed in reports that the driver has not taken yet.
+    changed_jobs : jobs that may differ from their processes; the driver shares and clears them.
     started : groups that were ever reported as alive, by job.
     """
 

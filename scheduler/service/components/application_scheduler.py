@@ -267,17 +267,6 @@ class ApplicationScheduler:
             raise ReshapeError(f"there is no job {number}: {numbers}")
         return job
 
-    def check_queued(self, number: int) -> None:
-        """Check that a job is queued.
-
-        Raises
-        ------
-        ReshapeError : there is no such job, or it is not queued.
-        """
-        state = self.job(number).state
-        if state is not JobState.PENDING:
-            raise ReshapeError(f"job {number} is not queued ({state.name}): it has started already")
-
     def check_token(self, number: int, token: str) -> Job:
         """Return the job of a message from an application.
 

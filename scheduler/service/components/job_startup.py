@@ -63,6 +63,7 @@ class JobStartup:
     ----------
     placements : on which nodes the groups are.
     node_of, nodes_of : whose agents start the processes of a group, see `Placements`.
+    sent : when commands were sent.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class JobStartup:
         self._kill_wait_s = kill_wait_s
         self.placements = Placements(core, monitor, launches, binding)
         self.node_of, self.nodes_of = self.placements.node_of, self.placements.nodes_of
-        self._sent = SentCommands(REPEAT_S, self._reports)
+        self.sent = SentCommands(REPEAT_S, self._reports)
 
     def host_of(self, job: Job) -> str:
         """Return the host whose agent starts the mpiexec of a job's first group; "": none yet."""
@@ -232,8 +233,8 @@ class JobStartup:
                     self.kill(first, job.id, group, f"{node}: {part.why}")
             elif part is not None and part.alive and (is_lost or status is not None):
                 # They end by themselves with their mpiexec, unless its host is gone.
-                if not (is_lost or self._sent.has(node, job.id, group, m.KillGroup)):
-                    self._sent.note(node, job.id, group, m.KillGroup)
+                if not (is_lost or self.sent.has(node, job.id, group, m.KillGroup)):
+                    self.sent.note(node, job.id, group, m.KillGroup)
                 else:
                     self.kill(node, job.id, group, f"its processes on {first} have ended")
 
@@ -299,9 +300,9 @@ class JobStartup:
 
     def _run_hook(self, job: Job, submission: KeptSubmission, node: str) -> bool:
         """Let an agent run the hook of a job, if it has one; return whether it is sent by now."""
-        if not submission.hook_end or self._sent.has(node, job.id, -1, m.RunHook):
+        if not submission.hook_end or self.sent.has(node, job.id, -1, m.RunHook):
             return True
-        if not self._sent.begins(node, job.id, -1, m.RunHook, self._parts.size(submission)):
+        if not self.sent.begins(node, job.id, -1, m.RunHook, self._parts.size(submission)):
             return False
         variables = {
             "RESHAPE_JOB": str(job.id),
@@ -368,7 +369,7 @@ class JobStartup:
 
     def let_end(self, job: Job, group: int) -> None:
         """Give a group that was sent SIGTERM `REPEAT_S` seconds to end before it is killed."""
-        self._sent.note(self.node_of(job, group), job.id, group, m.KillGroup)
+        self.sent.note(self.node_of(job, group), job.id, group, m.KillGroup)
 
     def kill_all(
         self, job: int, why: str, grace_s: float = GRACE_S, *, but: Container[int] = ()
@@ -387,11 +388,11 @@ class JobStartup:
         spans = len(hosts) > 1
         if spans and not all(node in self._reports.agents for node in hosts):
             return  # again when all agents report
-        self._sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
+        self.sent.forget(job.id, -1)  # what this start leaves is removed immediately, too
         node, small = self.node_of(job, group), self._launches[job.id].submission
         if self.starts(job, group):
             return
-        if not self._sent.begins(node, job.id, group, m.StartGroup, self._parts.size(small)):
+        if not self.sent.begins(node, job.id, group, m.StartGroup, self._parts.size(small)):
             return  # again when fewer large starts are under way
         submission = self._parts.whole(job.id, small)
         is_first = group == FIRST_GROUP and submission.open_mode == "truncate"
@@ -456,7 +457,7 @@ class JobStartup:
     ) -> None:
         # At most one command of a kind is under way to a group; a kill may follow a start at once,
         # and so may a signal another one.
-        if self._sent.begins(f"{node} {serial}" if serial else node, job, group, type(message)):
+        if self.sent.begins(f"{node} {serial}" if serial else node, job, group, type(message)):
             self._monitor.send_to(node, message)
 
     def ask_end(self, job: Job, group: int) -> None:
@@ -466,11 +467,7 @@ class JobStartup:
 
     def starts(self, job: Job, group: int) -> bool:
         """Whether a group's start was sent so recently that its agent may not report it yet."""
-        return self._sent.is_under_way(self.node_of(job, group), job.id, group, m.StartGroup)
-
-    def forget_old(self) -> None:
-        """Drop the send times that `_command` does not need any more."""
-        self._sent.forget_old()
+        return self.sent.is_under_way(self.node_of(job, group), job.id, group, m.StartGroup)
 
 
 def _sizes(job: Job, groups: Iterable[int]) -> str:
