@@ -79,8 +79,15 @@ class JobCgroups:
         if folder is None or not cgroup.make(folder):
             log.info("no control group for jobs (%s): processes are searched", cgroup.probe())
             return
+        try:
+            self._record.write_text(str(folder))
+        except OSError as error:  # the next agent would not find the control group
+            cgroup.end(folder)
+            log.warning(
+                "no control group for jobs: cannot write %s: %s", self._record, error.strerror
+            )
+            return
         self._folder = folder
-        self._record.write_text(str(folder))
 
     def folder_of(self, job: int, group: int) -> str:
         """Make the control group of a group of a job; return its folder, "" if there is none."""

@@ -98,3 +98,18 @@ def test_a_control_group_that_a_job_has_divided_is_removed(tmp_path: Path) -> No
     groups.finish()
     assert not folder.parent.parent.exists()
     assert not (tmp_path / "record").exists()
+
+
+def test_jobs_have_no_control_group_whose_name_cannot_be_written(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when shared memory is full: the agent serves its node all the same."""
+    groups = JobCgroups(tmp_path / "missing" / "record", f"reshape-test-{os.getpid()}-unwritten")
+    groups.begin()
+    assert groups.folder_of(3, 1) == ""
+    assert not groups.end(3, 1)
+    groups.finish()
+    assert "no control group for jobs: cannot write" in caplog.text
+    own = cgroup.own_cgroup()
+    assert own is not None
+    assert not (own / f"reshape-test-{os.getpid()}-unwritten").exists()
