@@ -72,3 +72,18 @@ def test_a_cancellation_that_fails_is_logged_and_does_not_keep_the_service_from_
     jobs.cancel("7")  # that is due already
     jobs.close(10)
     assert caplog.messages == ["cannot cancel batch job 7: no answer"]
+
+
+def test_nothing_is_looked_up_without_batch_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("scheduler.service.pools.batch_jobs.LOOK_UP_S", 0.0)
+    seen: list[Mapping[str, BatchStatus]] = []
+    slurm = Failing(ReshapeError("no answer"))
+    jobs = BatchJobs(slurm, lambda *_: None, lambda statuses, _: seen.append(statuses))
+    for _ in range(3):
+        jobs.on_tick(lambda: [])
+    until = time.monotonic() + 20
+    while not seen:
+        assert time.monotonic() < until
+        jobs.on_tick(lambda: ["1"])
+    assert seen[0] == {"1": BatchStatus(BatchState.QUEUED)}
+    jobs.close(10)
