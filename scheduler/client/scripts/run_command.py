@@ -10,7 +10,7 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
@@ -46,17 +46,22 @@ LOOK_S = 0.1
 
 
 class StepSession:
-    """The requests of a job script for one of its steps.
+    """The requests of a job script for one of its steps, whose output is copied meanwhile.
 
     Parameters
     ----------
     script : identity of the script.
-    key : name of the step that no other one has.
+    outputs : of this process.
+
+    Attributes
+    ----------
+    is_cancelled : whether the step is to be ended.
     """
 
-    def __init__(self, script: Identity, key: str) -> None:
-        self._script, self._key = script, key
+    def __init__(self, script: Identity, outputs: Sequence[StepOutput] = ()) -> None:
+        self._script, self._outputs, self._key = script, outputs, secrets.token_hex(16)
         self._client: ServiceConnection | None = None
+        self.is_cancelled = False
 
     def close(self) -> None:
         """Close the connection."""
@@ -80,15 +85,16 @@ class StepSession:
             else:
                 return expect(m.Submitted, answer)
 
-    def wait(
-        self, step: int, look: Callable[[], None], is_cancelled: Callable[[], bool]
-    ) -> m.JobInfo:
-        """Wait for the end of the step and describe it.
+    def copy(self) -> None:
+        """Copy new output; the end of its reader cancels the step."""
+        try:
+            for output in self._outputs:
+                output.copy()
+        except BrokenPipeError:
+            self.is_cancelled = True
 
-        Parameters
-        ----------
-        look : called now and then.
-        is_cancelled : whether the step is to be ended.
+    def wait(self, step: int) -> m.JobInfo:
+        """Wait for the end of the step and describe it.
 
         Raises
         ------
@@ -97,12 +103,12 @@ class StepSession:
         who, sent_at, is_told = self._script, 0.0, False
         end = m.EndStep(job=who.job, token=who.token, step=step)
         while True:
-            look()
+            self.copy()
             try:
                 client = self._connected()
                 is_due = time.monotonic() - sent_at > ANSWER_S
-                if is_due or (is_cancelled() and not is_told):
-                    sent_at, is_told = time.monotonic(), is_cancelled()
+                if is_due or (self.is_cancelled and not is_told):
+                    sent_at, is_told = time.monotonic(), self.is_cancelled
                     if is_told:
                         client.send(end, RETRY_S)
                     client.send(m.WaitStep(job=who.job, token=who.token, step=step), RETRY_S)
@@ -224,22 +230,12 @@ def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutpu
     ends this process without waiting for the end of the step. Other signals that the job gets reach
     the step through the service.
     """
-    session = StepSession(script, secrets.token_hex(16))
-    is_cancelled = False
+    session = StepSession(script, outputs)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
-        nonlocal is_cancelled
-        if is_cancelled:
+        if session.is_cancelled:
             sys.exit(128 + number)
-        is_cancelled = True
-
-    def look() -> None:
-        nonlocal is_cancelled
-        try:
-            for output in outputs:
-                output.copy()
-        except BrokenPipeError:
-            is_cancelled = True
+        session.is_cancelled = True
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, on_signal)
@@ -247,10 +243,10 @@ def _run(script: Identity, submission: m.Submission, outputs: Sequence[StepOutpu
         signal.signal(number, signal.SIG_IGN)
     try:
         step = session.start(submission)
-        ended = session.wait(step.job, look, lambda: is_cancelled)
+        ended = session.wait(step.job)
     finally:
         session.close()
-    look()
+    session.copy()
     if ended.state != "COMPLETED":
         how = (
             f"{ended.state} {ended.exit_code}:{ended.signal} ({plain(in_local_time(ended.reason))})"

@@ -43,7 +43,7 @@ def outcome(answer: Callable[[StepSession], object], frames: list[bytes]) -> obj
     with tempfile.TemporaryDirectory() as folder:
         endpoint = f"ipc://{folder}/socket"
         who = Identity(endpoint, 3, 1, "t", Path(folder), "script")
-        session = StepSession(who, "key")
+        session = StepSession(who)
         with service(endpoint, reply):
             try:
                 return answer(session)
@@ -68,5 +68,5 @@ def test_a_request_is_accepted_or_ends_with_an_error(frames: list[bytes]) -> Non
 @examples(100)
 def test_a_wait_is_answered_or_ends_with_an_error(frames: list[bytes]) -> None:
     with patch("scheduler.client.scripts.run_command.ANSWER_S", 0.05):
-        found = outcome(lambda session: session.wait(STEP, lambda: None, lambda: False), frames)
+        found = outcome(lambda session: session.wait(STEP), frames)
     assert isinstance(found, m.JobInfo | ReshapeError)
