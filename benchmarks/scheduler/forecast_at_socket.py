@@ -24,8 +24,9 @@ import numpy as np
 from service import SIZE, FirstRanks, Peers, service
 
 from scheduler import Client
-from scheduler.client.forecasting import quote_of
+from scheduler.client.api.client import forecast
 from scheduler.compiled import STATE
+from scheduler.forecasts.answers import Quote
 from scheduler.protocol import messages as m
 
 RATE = 1000.0
@@ -88,10 +89,11 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
         for size, walltime_s in ((1, 600.0), (4, 3600.0), (256, 86400.0), (1024, 86400.0)):
             request = _submission(min(size, SIZE * options.running), walltime_s)
             label = f"quote, {request.processors} processors, {walltime_s / 3600:.2g} h"
-            add(label, *timed(lambda request=request: quote_of(client, request)))
-        request = _submission(4, 3600.0)
+            message = m.RequestForecast(of=request)
+            add(label, *timed(lambda message=message: forecast(client, message, Quote)))
+        futures = m.RequestForecast(of=_submission(4, 3600.0), futures=options.futures)
         several = f"quote, {options.futures} futures"
-        add(several, *timed(lambda: quote_of(client, request, futures=options.futures), 1))
+        add(several, *timed(lambda: forecast(client, futures, Quote), 1))
 
         ranks = FirstRanks(place.endpoint, agent.tokens)
         ranks.steadily(RATE, 1.5)  # every job connects

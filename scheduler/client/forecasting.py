@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ReshapeError
 from reshape.times import utc_moment
-from scheduler.client.api.client import FORECAST_S, Client, forecast, list_jobs
+from scheduler.client.api.client import Client, forecast, list_jobs
 from scheduler.client.api.service_option import service_option
 from scheduler.client.options import WALLTIME, echo_json, json_option
 from scheduler.client.requests.job_options import request_options
@@ -41,25 +41,6 @@ def with_expected_starts(client: Client, jobs: list[m.JobInfo]) -> list[m.JobInf
         job if job.started_at is not None else replace(job, started_at=starts.get(job.job))
         for job in jobs
     ]
-
-
-def quote_of(
-    client: Client, submission: m.Submission, timeout: float = FORECAST_S, **how: Any
-) -> Quote:
-    """Request a quote for a submission; nothing is submitted.
-
-    Parameters
-    ----------
-    timeout : seconds to wait for the answer.
-    how : other fields of `RequestForecast`.
-
-    Raises
-    ------
-    ServiceUnavailable : there is no service, or it does not answer in time.
-    ReshapeError : the service would refuse the submission; the message names the nearest request
-        that the machine can run, if there is one.
-    """
-    return forecast(client, m.RequestForecast(of=submission, **how), Quote, timeout)
 
 
 def forecast_of_waiting(client: Client, job: int) -> Waiting | None:
@@ -92,9 +73,9 @@ def starts_table(jobs: Sequence[JobForecast], listed: Sequence[m.JobInfo], now: 
         "NAME": lambda job: by_number[job.job].name,
         "USER": lambda job: by_number[job.job].user,
         "PROCS": lambda job: by_number[job.job].requested,
-        "START": lambda job: moment(job.start),
-        "WAIT": lambda job: duration(None if job.start is None else job.start - now),
-        "END": lambda job: moment(job.end),
+        "START": lambda job: format_moment(job.start),
+        "WAIT": lambda job: format_time(None if job.start is None else job.start - now),
+        "END": lambda job: format_moment(job.end),
         "PROCESSORS": lambda job: job.processors or "-",
     }
     return Table.of(jobs, columns, "NAME USER")
@@ -103,8 +84,8 @@ def starts_table(jobs: Sequence[JobForecast], listed: Sequence[m.JobInfo], now: 
 def quote_text(quote: Quote) -> str:
     """Describe a quote."""
     lines = {
-        "Start": f"{moment(quote.start)}, in {duration(quote.wait_s)}",
-        "End": moment(quote.end),
+        "Start": f"{format_moment(quote.start)}, in {format_time(quote.wait_s)}",
+        "End": format_moment(quote.end),
         "Processors": quote.processors or "-",
         "Slowdown": slowdown_text(quote),
     }
@@ -112,7 +93,7 @@ def quote_text(quote: Quote) -> str:
         lines["Looked ahead"] = f"{format_time(quote.looked_ahead_s)}; more takes too long"
     if quote.start_quantiles is not None and quote.end_quantiles is not None:
         for name, spread in (("Start", quote.start_quantiles), ("End", quote.end_quantiles)):
-            times = [moment(at) for at in (spread.p10, spread.p50, spread.p90)]
+            times = [format_moment(at) for at in (spread.p10, spread.p50, spread.p90)]
             lines[f"{name} P10, P50, P90"] = ", ".join(times)
         lines["Futures"] = f"{quote.futures}, run times of {quote.past_jobs} past jobs"
         if quote.predicted_jobs:
@@ -143,7 +124,7 @@ def waiting_lines(waiting: Waiting) -> list[str]:
     if start is None:
         lines.append(f"no expected start{task}: {waiting.reason}")
     else:
-        wait = duration(start - waiting.now)
+        wait = format_time(start - waiting.now)
         lines.append(f"expected start{task}: {utc_moment(start)}, in {wait}")
     if waiting.start_quantiles is not None:
         spread = waiting.start_quantiles
@@ -167,16 +148,6 @@ def waiting_lines(waiting: Waiting) -> list[str]:
 def looked_ahead(seconds: float) -> str:
     """Say that a forecast had to end before it was complete."""
     return f"the forecast looks {format_time(seconds)} ahead; more takes too long"
-
-
-def moment(at: float | None) -> str:
-    """Write a time that may be beyond the horizon."""
-    return "-" if at is None else format_moment(at)
-
-
-def duration(seconds: float | None) -> str:
-    """Write a duration that may have no end within the horizon."""
-    return "-" if seconds is None else format_time(seconds)
 
 
 @click.command()
@@ -224,13 +195,10 @@ def quote(
     submission = prepare(["true"], **request)
     if arrivals and not futures:
         raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
-    how: dict[str, Any] = {
-        "horizon_s": horizon,
-        "futures": futures,
-        "seed": seed,
-        "arrivals": arrivals,
-    }
-    answer = quote_of(service, submission, **how)
+    message = m.RequestForecast(
+        of=submission, horizon_s=horizon, futures=futures, seed=seed, arrivals=arrivals
+    )
+    answer = forecast(service, message, Quote)
     if as_json:
         echo_json(answer)
     else:

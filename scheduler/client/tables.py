@@ -91,9 +91,9 @@ def job_lines(job: JobInfo, now: float) -> dict[str, str]:
         "Iteration": _iteration_text(job),
         **({"Late": job.late} if job.late else {}),
         "Submitted": format_moment(job.submitted_at),
-        "Started": format_moment(job.started_at) if job.started_at else "-",
-        "Ended": format_moment(job.ended_at) if job.ended_at else "-",
-        "Redirected": format_moment(job.redirected_at) if job.redirected_at else "-",
+        "Started": format_moment(job.started_at),
+        "Ended": format_moment(job.ended_at),
+        "Redirected": format_moment(job.redirected_at),
         "Time": f"{format_time(running_s(job, now))} of {format_time(job.walltime_s)}",
         "Waited": format_time(waited_s(job, now)),
         "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
@@ -224,8 +224,6 @@ def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:
         "QUEUED": lambda part: part.queued,
         "RUNNING": lambda part: part.running,
         "MAXPROCS": lambda part: part.max_processors or "-",
-        "TIMELIMIT": lambda part: (
-            "-" if part.max_walltime_s is None else format_time(part.max_walltime_s)
-        ),
+        "TIMELIMIT": lambda part: format_time(part.max_walltime_s),
     }
     return Table.of(partitions, columns, "PARTITION SCENARIO")

@@ -31,19 +31,23 @@ def listed(thing: str, numbers: Sequence[int]) -> str:
     return f"{noun(len(numbers), thing)} {', '.join(map(str, numbers))}"
 
 
-def format_time(seconds: float) -> str:
-    """Write a duration as ``[D-]HH:MM:SS``, rounded down; negative durations become 0."""
+def format_time(seconds: float | None) -> str:
+    """Write a duration as ``[D-]HH:MM:SS``, rounded down, or ``-``; negative ones become 0."""
+    if seconds is None:
+        return "-"
     minutes, second = divmod(max(0, int(seconds)), 60)
     hours, minute = divmod(minutes, 60)
     days, hour = divmod(hours, 24)
     return (f"{days}-" if days else "") + f"{hour:02}:{minute:02}:{second:02}"
 
 
-def format_moment(at: float) -> str:
-    """Write a Unix time as local date and time with a resolution of one second.
+def format_moment(at: float | None) -> str:
+    """Write a Unix time as local date and time with a resolution of one second, or ``-``.
 
     A time beyond the years 1 to 9999, which a message may have, is written as a number of seconds.
     """
+    if at is None:
+        return "-"
     try:
         return datetime.fromtimestamp(at).strftime("%Y-%m-%dT%H:%M:%S")
     except (ValueError, OverflowError, OSError):

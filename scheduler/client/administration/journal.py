@@ -59,7 +59,7 @@ def info(directory: Path, as_json: bool) -> None:
         return
     for name, value in facts.items():
         if name.endswith("_at"):
-            value = "-" if value is None else format_moment(value)
+            value = format_moment(value)
         if isinstance(value, dict):
             value = ", ".join(f"{user} {count}" for user, count in value.items()) or 0
         click.echo(f"{name.replace('_', ' ') + ':':<26}{'-' if value is None else value}")

@@ -225,8 +225,8 @@ def pool_info(service: Client, as_json: bool, name: str) -> None:
         "NODES": lambda a: ",".join(a.nodes),
         "IDLE": lambda a: a.idle,
         "SUBMITTED": lambda a: format_moment(a.submitted_at),
-        "STARTED": lambda a: format_moment(a.started_at) if a.started_at else "-",
-        "ENDS": lambda a: format_moment(a.ends_at) if a.ends_at else "-",
+        "STARTED": lambda a: format_moment(a.started_at),
+        "ENDS": lambda a: format_moment(a.ends_at),
     }
     click.echo(render(Table.of(chosen.allocations, columns, "BATCH-JOB STATE NODES")))
 

@@ -16,9 +16,9 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, forecast
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
-from scheduler.client.forecasting import quote_of, quote_text
+from scheduler.client.forecasting import quote_text
 from scheduler.client.options import (
     SITE_JOB,
     WALLTIME,
@@ -28,7 +28,7 @@ from scheduler.client.options import (
     json_option,
     sites_option,
 )
-from scheduler.client.requests.job_options import job_options, submission_options
+from scheduler.client.requests.job_options import job_options
 from scheduler.client.requests.script_file import (
     JobScript,
     options_of,
@@ -39,6 +39,7 @@ from scheduler.client.requests.script_file import (
 from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import SubmissionRecord
+from scheduler.forecasts.answers import Quote
 from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
@@ -54,7 +55,8 @@ wait_option = click.option(
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @service_option
-@submission_options
+@job_options
+@click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 @wait_option
 @click.option(
     "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
@@ -127,7 +129,7 @@ def submit(
             _accepted(accepted, waits, as_json)
         return
     if test_only:
-        quoted = quote_of(service, submission)
+        quoted = forecast(service, m.RequestForecast(of=submission), Quote)
         if as_json:
             echo_json(quoted)
         else:

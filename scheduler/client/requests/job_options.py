@@ -347,7 +347,6 @@ _processors = click.option(
     type=WholeRange(min=1),
     help="Processors to start with; with --min the preferred number.",
 )
-_program = click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 
 
 def request_options(command: _Command) -> _Command:
@@ -432,8 +431,3 @@ def _keyword_value(name: str, value: Any, known: type) -> Any:
         return parameter.type.convert(value, parameter, None)
     except click.ClickException as error:
         raise ReshapeError(f"{name}: {error.message}") from None
-
-
-def submission_options(command: _Command) -> _Command:
-    """Add the options that describe a job, and its program."""
-    return job_options(_program(command))

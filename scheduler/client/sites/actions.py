@@ -18,7 +18,7 @@ from reshape.errors import ReshapeError, nearest
 from scheduler.client.api.client import Client, list_jobs
 from scheduler.client.api.service_option import opened
 from scheduler.client.columns import queue_format
-from scheduler.client.forecasting import duration, moment, slowdown_text
+from scheduler.client.forecasting import slowdown_text
 from scheduler.client.options import JobRange, echo_json
 from scheduler.client.sites.answers import SiteAnswers, at_once, away_lines, collect
 from scheduler.client.sites.sites_file import read_sites
@@ -33,6 +33,7 @@ from scheduler.client.sites.submitting import (
 )
 from scheduler.policies.assignment.interface import SiteRequest, cost
 from scheduler.protocol import messages as m
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import Table, render
 
 #: Exit codes of `submit --sites`.
@@ -138,9 +139,9 @@ def _show(
         return
     columns: dict[str, Callable[[SiteAnswers], object]] = {
         "SITE": lambda site: site.name,
-        "START": lambda site: moment(site.quoted.start),
-        "WAIT": lambda site: duration(site.quoted.wait_s),
-        "END": lambda site: moment(site.quoted.end),
+        "START": lambda site: format_moment(site.quoted.start),
+        "WAIT": lambda site: format_time(site.quoted.wait_s),
+        "END": lambda site: format_moment(site.quoted.end),
         "SLOWDOWN": lambda site: slowdown_text(site.quoted),
         "COST": lambda site: f"{cost(request, site):.6g}",
         "QUEUED": lambda site: site.queued(),

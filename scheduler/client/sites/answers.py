@@ -14,8 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from reshape.errors import ReshapeError
-from scheduler.client.api.client import Client
-from scheduler.client.forecasting import quote_of
+from scheduler.client.api.client import Client, forecast
 from scheduler.client.sites.sites_file import Site
 from scheduler.forecasts.answers import Quote
 from scheduler.model.job import JobState
@@ -137,7 +136,8 @@ def _answers(
     _check_limits(site, sent)
     info = client.info(deadline_s)
     queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
-    return SiteAnswers(site, info, quote_of(client, sent, timeout=deadline_s), queued)
+    quoted = forecast(client, m.RequestForecast(of=sent), Quote, deadline_s)
+    return SiteAnswers(site, info, quoted, queued)
 
 
 def _check_limits(site: Site, submission: m.Submission) -> None:

@@ -136,14 +136,9 @@ def remove_record(key: str) -> None:
     _record_path(key).unlink(missing_ok=True)
 
 
-def remove_old_records(now: float | None = None) -> None:
-    """Remove the records of accepted submissions that were written more than `KEPT_S` ago.
-
-    Parameters
-    ----------
-    now : present time, Unix seconds; None: that of the clock.
-    """
-    before = (time.time() if now is None else now) - KEPT_S
+def remove_old_records() -> None:
+    """Remove the records of accepted submissions that were written more than `KEPT_S` ago."""
+    before = time.time() - KEPT_S
     remove_drafts(records_folder(), before)
     for path in records_folder().glob("*.json"):
         with contextlib.suppress(FileNotFoundError, ReshapeError):  # removed meanwhile, or damaged

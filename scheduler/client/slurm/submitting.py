@@ -66,17 +66,16 @@ def sbatch(words: Sequence[str]) -> int:
     fields |= _environment(named.get("export"))
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
-    task = variables.SlurmTask(
-        tasks(options.sizes),
-        options.sizes.get("cpus-per-task", 0),
-        submission.name,
-        options.sizes.get("ntasks-per-node", 0),
-        socket.gethostname(),
-        os.getcwd(),
-        named.get("input") or "",
-    )
-    submission.wrapper = variables.command([], task)
-    with Client() as service:
+        task = variables.SlurmTask(
+            tasks(options.sizes),
+            options.sizes.get("cpus-per-task", 0),
+            submission.name,
+            options.sizes.get("ntasks-per-node", 0),
+            socket.gethostname(),
+            os.getcwd(),
+            named.get("input") or "",
+        )
+        submission.wrapper = variables.command([], task)
         check_places(submission, service.service)
         answer = service.ask(m.Submit(submission=submission), m.Submitted)
         if "parsable" in named:

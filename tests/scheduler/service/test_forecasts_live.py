@@ -15,7 +15,9 @@ from waiting import wait_until
 
 from reshape.errors import ReshapeError
 from scheduler import Client
-from scheduler.client.forecasting import forecast_of_waiting, quote_of, with_expected_starts
+from scheduler.client.api.client import forecast
+from scheduler.client.forecasting import forecast_of_waiting, with_expected_starts
+from scheduler.forecasts.answers import Quote
 from scheduler.protocol import messages as m
 
 SLEEP = ["sleep", "600"]
@@ -23,6 +25,10 @@ SLEEP = ["sleep", "600"]
 
 def request(processors: int, walltime_s: float) -> m.Submission:
     return m.Submission(argv=["true"], processors=processors, walltime_s=walltime_s)
+
+
+def quote_of(client: Client, submission: m.Submission, **how: Any) -> Quote:
+    return forecast(client, m.RequestForecast(of=submission, **how), Quote)
 
 
 def listed_starts(client: Client) -> dict[int, float | None]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -136,10 +138,12 @@ def test_old_records_of_accepted_submissions_are_removed(folder: Path) -> None:
     }
     for record in kept.values():
         write_record(record)
-    written = (folder / "accepted.json").stat().st_mtime
-    remove_old_records(written + KEPT_S - 60)
+    for key, age_s in {"accepted": KEPT_S - 60, "sent": KEPT_S + 60}.items():
+        os.utime(folder / f"{key}.json", (time.time() - age_s,) * 2)
+    remove_old_records()
     assert {key: read_record(key) for key in kept} == kept
-    remove_old_records(written + KEPT_S + 60)
+    os.utime(folder / "accepted.json", (time.time() - KEPT_S - 60,) * 2)
+    remove_old_records()
     assert read_record("accepted") is None
     assert read_record("sent") == kept["sent"]
 
