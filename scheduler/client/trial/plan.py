@@ -7,7 +7,7 @@ to 2. A plan names groups by their place in the job, the oldest first.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import chain, combinations, pairwise
+from itertools import chain, combinations, islice, pairwise
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -102,7 +102,8 @@ def written_plan(
             return []
         at, size = wanted[k]
         choices = [Step(at, size)] if size > sum(groups) else []
-        choices += [Step(at, size, leave) for leave in _leaving(rng, groups, size)]
+        leaving = [leave for leave, left in _contractions(groups).items() if left == size]
+        choices += [Step(at, size, leaving[k]) for k in rng.permutation(len(leaving))]
         for step in choices:
             rest = choose(resized(groups, step), k + 1)
             if rest is not None:
@@ -121,7 +122,7 @@ def written_plan(
     raise ReshapeError(
         f"--at {at}:{size}: the groups of the job have {_text(groups, 'and')} processes then, and "
         "leave only as a whole: it can contract to "
-        f"{_text(sorted(_sizes(groups)), 'or') or 'no other size'}"
+        f"{_text(sorted({*_contractions(groups).values()}), 'or') or 'no other size'}"
     )
 
 
@@ -158,7 +159,8 @@ def random_plan(
         size = sum(groups)
         valid = [s for s in range(size + 1, maximum + 1) if allows(s)]
         more = [s for s in valid if allows(s - size)] or valid
-        fewer = [leave for leave in _sets(groups) if allows(size - _total(groups, leave))]
+        contractions = _contractions(groups)
+        fewer = [leave for leave, left in contractions.items() if allows(left)]
         kill = kills[int(rng.integers(len(kills)))] if kills and number % 3 == 0 else None
         if kill == "job":
             sizes = [s for s in range(1, maximum + 1) if allows(s)]
@@ -169,7 +171,7 @@ def random_plan(
             if not any(step.leave for step in steps):
                 fewer = [leave for leave in fewer if 0 in leave] or fewer
             leave = fewer[int(rng.integers(len(fewer)))]
-            step = Step(at, size - _total(groups, leave), leave)
+            step = Step(at, contractions[leave], leave)
         else:
             continue
         steps.append(step)
@@ -177,25 +179,13 @@ def random_plan(
     return steps
 
 
-def _sets(groups: Sequence[int]) -> list[tuple[int, ...]]:
-    """Sets of groups that can leave, by their places; one group stays."""
-    places = range(len(groups))
-    sets = chain.from_iterable(combinations(places, n) for n in range(1, len(groups)))
-    return [leave for leave, _ in zip(sets, range(_MOST_SETS), strict=False)]
-
-
-def _leaving(rng: np.random.Generator, groups: Sequence[int], size: int) -> list[tuple[int, ...]]:
-    """Sets of groups after which the job has this size, in a random order."""
-    sets = [leave for leave in _sets(groups) if sum(groups) - _total(groups, leave) == size]
-    return [sets[k] for k in rng.permutation(len(sets))]
-
-
-def _sizes(groups: Sequence[int]) -> set[int]:
-    return {sum(groups) - _total(groups, leave) for leave in _sets(groups)}
-
-
-def _total(groups: Sequence[int], leave: Sequence[int]) -> int:
-    return sum(groups[place] for place in leave)
+def _contractions(groups: Sequence[int]) -> dict[tuple[int, ...], int]:
+    """Sets of groups that can leave, by their places, with the size without them; one stays."""
+    sets = (combinations(range(len(groups)), count) for count in range(1, len(groups)))
+    return {
+        leave: sum(groups) - sum(groups[place] for place in leave)
+        for leave in islice(chain.from_iterable(sets), _MOST_SETS)
+    }
 
 
 def _text(numbers: Sequence[int], word: str) -> str:
