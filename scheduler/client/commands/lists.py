@@ -226,21 +226,20 @@ def queue(
 def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | None) -> None:
     """Refuse options that would have no effect."""
     context = click.get_current_context()
-    form = [f"--{name}" for name in ("format", "sort", "noheader")]
-    given = dict(zip(form, ("columns", "order", "noheader"), strict=True))
-    choice = ("user", "me", "name", "partition", "state")
-    given |= {f"--{name}": name for name in choice} | {"--jobs": "numbers"}
-    given = {option: name for option, name in given.items() if is_given(context, name)}
+    names = {"--format": "columns", "--sort": "order", "--noheader": "noheader"}
+    names |= {f"--{name}": name for name in ("user", "me", "name", "partition", "state")}
+    names["--jobs"] = "numbers"
+    given = [option for option, name in names.items() if is_given(context, name)]
     if sites is not None and (starts or given):
-        first = "--start" if starts else next(iter(given))
+        first = "--start" if starts else given[0]
         raise click.UsageError(f"{first} is for one service; leave --sites out, and give --dir")
     if horizon is not None and not starts:
         raise click.UsageError("--horizon needs --start")
-    for option in form:
-        if option in given and starts:
-            raise click.UsageError(f"{option} has no effect with --start: leave one of them out")
-        if option in given and as_json and option != "--sort":
-            raise click.UsageError(f"{option} has no effect with --json: leave one of them out")
+    without_effect = ["--format", "--noheader", *(["--sort"] if starts else [])]
+    for option in given if starts or as_json else ():
+        if option in without_effect:
+            other = "--start" if starts else "--json"
+            raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
 
 
 @click.command()

@@ -22,7 +22,6 @@ from scheduler.node.launching.job_bounds import (
     own_umask,
 )
 from scheduler.node.launching.job_command import check_arguments, interpreter_of
-from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, plain
@@ -87,7 +86,7 @@ def prepare(
         limits=own_limits(),
         **given | {"name": given.get("name") or plain_name(argv)},
     )
-    _check(submission, walltime_s)
+    _check(submission)
     return submission
 
 
@@ -97,8 +96,8 @@ def _restart_source(path: Path) -> str:
     return str(path.absolute())
 
 
-def _check(submission: Submission, walltime_s: float | None) -> None:
-    """Check the program, its arguments, the names of its outputs, the walltime and texts."""
+def _check(submission: Submission) -> None:
+    """Check the program, its arguments, the names of its outputs, and texts."""
     argv, cwd, environment = submission.argv, submission.cwd, submission.environment
     output, error = submission.output, submission.error
     check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
@@ -107,8 +106,6 @@ def _check(submission: Submission, walltime_s: float | None) -> None:
         check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
     check_program(program, Path(cwd), environment)
-    if walltime_s is not None and not (walltime_s > 0 or walltime_s == LONGEST_WALLTIME_S):
-        raise ReshapeError(f"the walltime must be above 0 s, got {walltime_s:g}")
     submission.check_texts()
 
 

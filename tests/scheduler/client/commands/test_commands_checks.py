@@ -122,7 +122,6 @@ def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
         (["no-such-program"], 1, {}, "there is no program 'no-such-program' on PATH"),
         (["./solve"], 1, {}, "there is no program {cwd}/solve"),
         (["./plain.py"], 1, {}, "plain.py is not executable: did you mean 'python ./plain.py'?"),
-        (["true"], 1, {"walltime_s": 0.0}, "the walltime must be above 0 s, got 0"),
         (["true"], 1, {"output": "logs/x.out"}, "output's directory {cwd}/logs does not exist"),
         (["true", "\udcff"], 1, {}, "is not UTF-8 text"),
         (["echo", "a\0b"], 1, {}, "the argument 'a\\x00b' contains a null character"),
