@@ -43,7 +43,7 @@ from scheduler.model.job import FINAL
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.service.assembly import assemble
+from scheduler.service.assembly import Components
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner
 from scheduler.service.reader_process import answer
@@ -67,7 +67,7 @@ class Service:
         directory = ServiceDirectory(folder)
         directory.create()
         config = ServeConfig(nodes=(NodeConfig("local", PROCESSORS),), scenario="fcfs-pr")
-        self.components = assemble(directory, config, lambda *sent: self.answers.append(sent))
+        self.components = Components(directory, config, lambda *sent: self.answers.append(sent))
         self.driver = Driver(self.components)
         self.handler = RequestHandler(
             self.components, self.driver, Counter(), self._relay, self._read, self._read

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from reshape.wire.identity import slurm_job
 from scheduler.config.settings import ServeConfig
-from scheduler.core.core import Core
 from scheduler.journal.clock import Clock, noted_anchor
 from scheduler.journal.journal import Journal
 from scheduler.journal.kept_parts import KeptParts
@@ -37,45 +35,13 @@ from scheduler.service.pools.live_pools import LivePools
 COMMANDS_S = 1.0
 
 
-@dataclass(frozen=True)
 class Components:
-    """What a service consists of.
-
-    Attributes
-    ----------
-    send : queues a message for a peer, named by its socket identity. Messages leave at the end of
-        the turn, after the journal is written.
-    """
-
-    config: ServeConfig
-    directory: ServiceDirectory
-    clock: Clock
-    send: Callable[[bytes, m.Message], None]
-    journal: Journal
-    core: Core
-    monitor: SystemMonitor
-    startup: JobStartup
-    remap: RemapScheduler
-    ends: JobEnds
-    applications: ApplicationScheduler
-    changes: JobChanges
-    steps: StepRequests
-    nodes: NodeStates
-    reservations: AdvanceReservations
-    pools: LivePools
-
-
-def assemble(
-    directory: ServiceDirectory,
-    config: ServeConfig,
-    send: Callable[[bytes, m.Message], None],
-    *,
-    accept_loss: bool = False,
-) -> Components:
-    """Create all components, with the core as the journal of ``directory`` describes it.
+    """What a service consists of, with the core as the journal of ``directory`` describes it.
 
     Parameters
     ----------
+    send : queues a message for a peer, named by its socket identity. Messages leave at the end of
+        the turn, after the journal is written.
     accept_loss : go on with a journal of which acknowledged records are missing.
 
     Raises
@@ -83,61 +49,54 @@ def assemble(
     ReshapeError : the journal cannot be used (`scheduler.journal.opening.open_journal`), or
         does not go with the configuration (`scheduler.journal.recovery.recover`).
     """
-    journal = Journal(directory.journal, accept_loss=accept_loss)
-    try:
-        with refusing_damage(directory.journal):
-            return _assemble(journal, directory, config, send, accept_loss=accept_loss)
-    except BaseException:
-        journal.discard()
-        journal.close()
-        raise
 
+    def __init__(
+        self,
+        directory: ServiceDirectory,
+        config: ServeConfig,
+        send: Callable[[bytes, m.Message], None],
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        self.directory, self.config, self.send = directory, config, send
+        self.journal = Journal(directory.journal, accept_loss=accept_loss)
+        try:
+            with refusing_damage(directory.journal):
+                self._assemble(accept_loss=accept_loss)
+        except BaseException:
+            self.journal.discard()
+            self.journal.close()
+            raise
 
-def _assemble(
-    journal: Journal,
-    directory: ServiceDirectory,
-    config: ServeConfig,
-    send: Callable[[bytes, m.Message], None],
-    *,
-    accept_loss: bool,
-) -> Components:
-    errors = policy_errors()
-    core, launches = recover(journal, config, errors)
-    if journal.unreadable:
-        go_on_without(journal, core, launches, accept_loss=accept_loss)
-    clock = Clock(noted_anchor(journal), core.now)
-    journal.note_clock_anchor(clock.anchor)
-    monitor = SystemMonitor(directory, config, send, journal)
-    parts = KeptParts(journal, {job: each.submission for job, each in launches.items()})
-    kept: KeptJobs = defaultdict(KeptJob)
-    startup = JobStartup(
-        core, monitor, directory, launches, parts, kept, config.binding, config.kill_wait_s
-    )
-    transactions = Transactions(journal, send, clock, kept)
-    remap = RemapScheduler(
-        core, transactions, monitor, startup, config.deadlines, send, clock, kept
-    )
-    ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
-    admission = Admission(config, errors, (directory.path, directory.memory))
-    applications = ApplicationScheduler(core, journal, remap, launches, clock, admission, parts)
-    nodes = NodeStates(core, monitor, slurm_job())
-    slurm = Slurm(interval_s=COMMANDS_S)
-    pools = LivePools(core, monitor, nodes, journal, clock, admission, directory, slurm)
-    return Components(
-        config,
-        directory,
-        clock,
-        send,
-        journal,
-        core,
-        monitor,
-        startup,
-        remap,
-        ends,
-        applications,
-        JobChanges(core, applications, clock),
-        StepRequests(core, journal, applications, admission, clock),
-        nodes,
-        AdvanceReservations(core, clock),
-        pools,
-    )
+    def _assemble(self, *, accept_loss: bool) -> None:
+        directory, config, journal, send = self.directory, self.config, self.journal, self.send
+        errors = policy_errors()
+        core, launches = recover(journal, config, errors)
+        self.core = core
+        if journal.unreadable:
+            go_on_without(journal, core, launches, accept_loss=accept_loss)
+        self.clock = clock = Clock(noted_anchor(journal), core.now)
+        journal.note_clock_anchor(clock.anchor)
+        self.monitor = monitor = SystemMonitor(directory, config, send, journal)
+        parts = KeptParts(journal, {job: each.submission for job, each in launches.items()})
+        kept: KeptJobs = defaultdict(KeptJob)
+        self.startup = startup = JobStartup(
+            core, monitor, directory, launches, parts, kept, config.binding, config.kill_wait_s
+        )
+        transactions = Transactions(journal, send, clock, kept)
+        self.remap = remap = RemapScheduler(
+            core, transactions, monitor, startup, config.deadlines, send, clock, kept
+        )
+        self.ends = JobEnds(core, monitor, startup, remap, clock, journal.checkpoint_of)
+        admission = Admission(config, errors, (directory.path, directory.memory))
+        self.applications = ApplicationScheduler(
+            core, journal, remap, launches, clock, admission, parts
+        )
+        self.changes = JobChanges(core, self.applications, clock)
+        self.steps = StepRequests(core, journal, self.applications, admission, clock)
+        self.nodes = NodeStates(core, monitor, slurm_job())
+        self.reservations = AdvanceReservations(core, clock)
+        slurm = Slurm(interval_s=COMMANDS_S)
+        self.pools = LivePools(
+            core, monitor, self.nodes, journal, clock, admission, directory, slurm
+        )

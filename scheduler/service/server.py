@@ -33,7 +33,7 @@ from scheduler.journal.retention import Retention
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.prctl import survive_hangup
 from scheduler.protocol import messages as m
-from scheduler.service.assembly import assemble
+from scheduler.service.assembly import Components
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import IDENTITY, PATIENCE_S, ReaderLink
@@ -129,7 +129,7 @@ class Service:
         self.directory, self.config = directory, config
         self._outbox: _Outbox = []  # leaves after the journal of the turn is written
         self._answers: _Outbox = []  # to questions; leaves also if the journal cannot be written
-        self.components = assemble(directory, config, self.send, accept_loss=accept_loss)
+        self.components = Components(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
         refused: Counter[str] = Counter()

@@ -20,7 +20,7 @@ from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.service.assembly import Components, assemble
+from scheduler.service.assembly import Components
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import Sender, owner
 from scheduler.service.reader_process import answer
@@ -70,7 +70,7 @@ class Desk:
         directory = ServiceDirectory(folder)
         directory.create()
         config = ServeConfig(nodes=tuple(nodes), **options)
-        self.components = assemble(
+        self.components = Components(
             directory, config, lambda *sent: self.sent.append(sent), accept_loss=accept_loss
         )
         self.driver = Driver(self.components)

@@ -61,7 +61,7 @@ from scheduler.model.events import ResizePoint, Wakeup
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
-from scheduler.service.assembly import Components, assemble
+from scheduler.service.assembly import Components
 from scheduler.service.driver import Driver
 from scheduler.service.permissions import owner
 from scheduler.service.requests import RequestHandler
@@ -172,7 +172,7 @@ class Script:
 
     def begin(self) -> None:
         """Make a service from the journal, as the beginning of `Service.run` does."""
-        self.components = assemble(
+        self.components = Components(
             self._directory, self._config, lambda *sent: self._sent.append(sent)
         )
         self.driver = Driver(self.components)

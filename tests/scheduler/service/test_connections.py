@@ -30,7 +30,7 @@ from scheduler.node.access_keys import AccessKeys
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import ServiceConnection, connect
-from scheduler.service.assembly import assemble
+from scheduler.service.assembly import Components
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 
@@ -75,7 +75,7 @@ class Station:
         connections = Connections(self.directory, f"127.0.0.1:{self.port}", self.refused)
         sent: list[tuple[bytes, m.Message]] = []
         config = ServeConfig(nodes=(NodeConfig("local", 4),))
-        components = assemble(self.directory, config, lambda *each: sent.append(each))
+        components = Components(self.directory, config, lambda *each: sent.append(each))
         driver = Driver(components)
         handler = request_handler(components, driver, self.refused)
         driver.register_nodes(["local"])
