@@ -79,11 +79,8 @@ class _UserMeans(LatestRuns):
     beyond_walltime = False
 
     def __init__(self, parameters: Tsafrir) -> None:
-        super().__init__(parameters.window)
+        super().__init__(parameters.window, "user")
         self._parameters = parameters
-
-    def kind_of(self, job: Job) -> str:
-        return job.spec.user
 
     def predict(self, job: Job) -> float:
         runs = self.runs_of(job)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import isfinite
 from statistics import fmean, median, pstdev
-from typing import Literal, TypeAlias
+from typing import Literal
 
 import msgspec
 
@@ -14,13 +14,11 @@ from scheduler.model.job import Job
 from scheduler.predictions.predictor import (
     LEAST_S,
     LONGEST_S,
+    Cluster,
     DeadlineManagers,
     LatestRuns,
     Predictor,
 )
-
-#: Jobs whose history is shared: all jobs, those of a user, or those of a group.
-Cluster: TypeAlias = Literal["none", "user", "group"]
 
 
 class HistoryPredictor(Predictor):
@@ -79,15 +77,8 @@ class ClusterPredictor(LatestRuns, HistoryPredictor):
     """Predictor by the run times of the latest ended jobs of each cluster."""
 
     def __init__(self, parameters: Statistical) -> None:
-        super().__init__(parameters.window)
+        super().__init__(parameters.window, parameters.cluster)
         self._parameters, self.deadlines = parameters, parameters.deadlines
-
-    def kind_of(self, job: Job) -> str:
-        """Return the name of the cluster of a job; unknown users and groups form one cluster."""
-        cluster = self._parameters.cluster
-        if cluster == "none":
-            return ""
-        return job.spec.user if cluster == "user" else job.spec.group
 
     def forecast(self, job: Job) -> float | None:
         """Return the estimator for the job's cluster, s; None without enough history."""

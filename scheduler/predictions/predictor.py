@@ -7,10 +7,10 @@ prediction never ends a job; a deadline manager extends the prediction.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from math import inf, nextafter
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import msgspec
 
@@ -19,6 +19,8 @@ from scheduler.model.events import ResizePoint
 from scheduler.model.job import Job
 from scheduler.text.used_fields import Needs
 
+#: Jobs whose history is shared: all jobs, those of a user, or those of a group.
+Cluster: TypeAlias = Literal["none", "user", "group"]
 #: The power of a prediction is limited to this, s; it exceeds every run time of a trace.
 LONGEST_S = 1e10
 #: Least extension, s. Without it powers of 0 and 1 would never grow.
@@ -142,38 +144,37 @@ class Predictor:
 
 
 class LatestRuns(Predictor):
-    """Predictor that keeps the run times of the latest ended jobs of each kind.
+    """Predictor that keeps the run times of the latest ended jobs of each cluster.
 
     Parameters
     ----------
-    window : number of jobs of a kind.
+    window : number of jobs of a cluster.
+    cluster : whose jobs they are; unknown users and groups form one cluster.
     """
 
-    def __init__(self, window: int) -> None:
-        self._window = window
+    def __init__(self, window: int, cluster: Cluster) -> None:
+        self._window, self._cluster = window, cluster
         self._runs: dict[str, deque[float]] = {}
 
-    def kind_of(self, job: Job) -> str:
-        """Return the kind of a job."""
-        raise NotImplementedError
-
-    def runs_of(self, job: Job) -> Collection[float]:
-        """Run times of the latest jobs of the kind of a job, s."""
-        return self._runs.get(self.kind_of(job), ())
+    def runs_of(self, job: Job) -> deque[float]:
+        """Run times of the latest jobs of the cluster of a job, s."""
+        spec = job.spec
+        name = {"none": "", "user": spec.user, "group": spec.group}[self._cluster]
+        return self._runs.setdefault(name, deque(maxlen=self._window))
 
     def ended(self, job: Job) -> None:
         """Add the run time of a job."""
         run_s = run_time_s(job)
         if run_s is not None:
-            self._runs.setdefault(self.kind_of(job), deque(maxlen=self._window)).append(run_s)
+            self.runs_of(job).append(run_s)
 
     def learned(self) -> dict[str, list[float]]:
-        """Return the run times by kind, s."""
-        return {kind: list(runs) for kind, runs in self._runs.items()}
+        """Return the run times by cluster, s."""
+        return {name: list(runs) for name, runs in self._runs.items() if runs}
 
     def relearn(self, learned: Mapping[str, Iterable[float]]) -> None:
         """Take over what `learned` returned."""
-        self._runs = {kind: deque(runs, self._window) for kind, runs in learned.items()}
+        self._runs = {name: deque(runs, self._window) for name, runs in learned.items()}
 
 
 def run_time_s(job: Job) -> float | None:
