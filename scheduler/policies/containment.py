@@ -198,33 +198,22 @@ class ContainedSelection(Selection):
 
     def select(self, space: Space, processors: int) -> ProcSet | None:
         """Choose this many of the free processors; None if no choice is acceptable."""
-
-        def refuse(why: str) -> ProcSet | None:
-            self.failures[processors] = why
-            return space.free.first(processors) if self.anywhere else None
-
-        return self._guard.call("select", lambda: self._valid_choice(space, processors), refuse)
+        fallback = self._noted(processors, space.free.first(processors) if self.anywhere else None)
+        return self._guard.call("select", lambda: self._valid_choice(space, processors), fallback)
 
     def fits(self, space: Space, processors: int) -> bool:
         """Whether `select` would find an acceptable choice."""
-
-        def refuse(why: str) -> bool:
-            self.failures[processors] = why
-            return self.anywhere
-
+        fallback = self._noted(processors, self.anywhere)
         return self._guard.call(
-            self._fits, lambda: self._selection.fits(space.copy(), processors), refuse
+            self._fits, lambda: self._selection.fits(space.copy(), processors), fallback
         )
 
     def keep(self, then: Space, now: Space, processors: int) -> ProcSet:
         """Processors that must stay free for a job that starts later; see `Selection`."""
-
-        def keep_none(why: str) -> ProcSet:
-            self.failures[processors] = why
-            return ProcSet()
-
         return self._guard.call(
-            self._keep, lambda: self._valid_kept(then, now, processors), keep_none
+            self._keep,
+            lambda: self._valid_kept(then, now, processors),
+            self._noted(processors, ProcSet()),
         )
 
     def leaving(
@@ -236,6 +225,15 @@ class ContainedSelection(Selection):
             lambda: self._selection.leaving(space.copy(), dict(groups), processors, others),
             lambda _: leaving_groups(groups, processors),
         )
+
+    def _noted(self, processors: int, result: Result) -> Callable[[str], Result]:
+        """Make a fallback that notes the failure for this many processors."""
+
+        def fallback(why: str) -> Result:
+            self.failures[processors] = why
+            return result
+
+        return fallback
 
     def _valid_choice(self, space: Space, processors: int) -> ProcSet | None:
         """Result of the user's selection, if it is a set of this many free processors."""

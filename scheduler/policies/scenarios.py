@@ -309,15 +309,11 @@ def contained(scenario: Scenario, report: ErrorReporter) -> Scenario:
         name: QueueRules(_contained_order(rules.order, report), rules.resizing)
         for name, rules in scenario.queues.items()
     }
-    backfill_order, estimates, selection = (
-        scenario.backfill_order,
-        scenario.estimates,
-        scenario.selection,
-    )
+    second, estimates, selection = scenario.backfill_order, scenario.estimates, scenario.selection
     return msgspec.structs.replace(
         scenario,
         order=_contained_order(scenario.order, report),
-        backfill_order=None if backfill_order is None else _contained_order(backfill_order, report),
+        backfill_order=None if second is None else _contained_order(second, report),
         estimates=estimates if is_ours(estimates) else ContainedEstimates(estimates, report),
         selection=selection if is_ours(selection) else ContainedSelection(selection, report),
         queues=queues,

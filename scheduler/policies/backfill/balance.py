@@ -62,15 +62,9 @@ def choose(
     best = min(scores)
     if best == inf:
         return None
-    index = scores.index(best)
     shares_text = " ".join(f"{share:.3f}" for share in used)
-    facts: Facts = {
-        "pick": pick.upper(),
-        "score": scores[index],
-        "choice": len(fitting),
-        "used": shares_text,
-    }
-    return fitting[index], facts
+    facts: Facts = {"score": best, "choice": len(fitting), "used": shares_text}
+    return fitting[scores.index(best)], {"pick": pick.upper(), **facts}
 
 
 def _amounts(quantity: Quantity) -> Amounts:
