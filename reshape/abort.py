@@ -16,17 +16,15 @@ import traceback
 from collections.abc import Iterable
 from io import TextIOWrapper
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from mpi4py import MPI
 
+from reshape.data.arrays import Array
 from reshape.derived import explain
 from reshape.errors import ReshapeError
+from reshape.wire.link import Link
 from reshape.world import NOTE, WORLD, is_retired
-
-if TYPE_CHECKING:
-    from reshape.data.arrays import Array
-    from reshape.wire.link import Link
 
 
 def write_whole_lines() -> None:

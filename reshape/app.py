@@ -10,25 +10,37 @@ from itertools import zip_longest
 from math import inf, isnan
 from operator import index
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 from zlib import crc32
 
+from mpi4py import MPI
+
+from reshape.abort import (
+    abort,
+    add_notes,
+    explain_later_errors,
+    show_crashes,
+    tell,
+    write_whole_lines,
+)
+from reshape.checkpoints.checkpointing import Checkpointing
+from reshape.data.each_size import ClosingError, EachSize
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
 from reshape.data.trial import Trial
+from reshape.derived import retire_derived, text_of_many, watch
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import AT, PLACE, Slot
+from reshape.leak_report import omit_descriptions
 from reshape.registrations import Registrations
+from reshape.resizing.agree import all_values
+from reshape.resizing.joining import Address
+from reshape.resizing.resize_points import assemble, await_join, greet, join_job, resize_point
+from reshape.resizing.transaction import begin_anew, disconnect
 from reshape.topology import Topology
 from reshape.wire.identity import Pace, identity
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from reshape.checkpoints.checkpointing import Checkpointing
-    from reshape.data.each_size import EachSize
-    from reshape.resizing.joining import Address
-    from reshape.wire.link import Link
+from reshape.wire.link import Link
+from reshape.world import WORLD, allow_finalize, check_initialized, refuse_finalize, retire
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Value = TypeVar("_Value")
@@ -127,8 +139,6 @@ class Application(Registrations):
         trace: TracebackType | None,
     ) -> None:
         """Collective over app.comm. End the job; after an error, abort all its processes."""
-        from reshape.world import check_initialized
-
         check_initialized()
         if error is None and self._address is not None:
             error = ReshapeError(
@@ -139,22 +149,15 @@ class Application(Registrations):
             self._fail(error)
             raise error
         if error is None or (isinstance(error, SystemExit) and error.code in (None, 0)):
-            from reshape.abort import explain_later_errors
-
             self._close_each_size()
             if error is None and self._checkpointing is not None and self._here().comm.rank == 0:
-                self._checkpointing.release()
+                self._checkpointing.directory.release()
             self._close()
             explain_later_errors(self._link)
         else:
             self._fail(error)
 
     def _set_up(self) -> None:
-        from reshape.abort import show_crashes, write_whole_lines
-        from reshape.derived import retire_derived, watch
-        from reshape.leak_report import omit_descriptions
-        from reshape.world import WORLD, refuse_finalize, retire
-
         watch()
         omit_descriptions()
         show_crashes()
@@ -170,8 +173,6 @@ class Application(Registrations):
         job.verify = bool(self._verify)
         if who is None:
             return
-        from reshape.wire.link import Link
-
         if Application._submitted:
             raise ReshapeError(
                 "a submitted program may have one block 'with reshape.application()', not two"
@@ -184,18 +185,12 @@ class Application(Registrations):
             retire()
             retire_derived(WORLD.size)
         if len(who.assembling) > 1:
-            from reshape.resizing.resize_points import assemble
-
             assemble(job, who.assembling, self._link)
         if self._role == "first":
-            from reshape.resizing.transaction import begin_anew
-
             begin_anew(job)
         if self._role == "restart":
             self._restart(who.folder)
         if self._role != "join":
-            from reshape.resizing.resize_points import greet
-
             greet(job, self._link, self._topology, self._verify)
 
     def _close_each_size(self) -> None:
@@ -203,8 +198,6 @@ class Application(Registrations):
         job = self._here()
         if not job.each_size:
             return
-        from reshape.data.each_size import ClosingError
-
         try:
             job.close_each_size()
         except ClosingError as failed:
@@ -214,12 +207,6 @@ class Application(Registrations):
 
     def _close(self) -> None:
         """Leave the job and release the resources of this process."""
-        from mpi4py import MPI
-
-        from reshape.derived import text_of_many
-        from reshape.resizing.transaction import disconnect
-        from reshape.world import allow_finalize
-
         allow_finalize()
         job = self._here()
         if self._link is not None:
@@ -238,14 +225,9 @@ class Application(Registrations):
 
     def _fail(self, error: BaseException) -> None:
         """Abort the other processes of this world, which may wait for this one."""
-        from mpi4py import MPI
-
-        from reshape.abort import abort, add_notes, tell
-        from reshape.world import WORLD
-
         add_notes(error, () if self._job is None else self._job.arrays.values())
         if self._checkpointing is not None and identity() is None:  # no service restarts it
-            self._checkpointing.release()
+            self._checkpointing.directory.release()
         comm = WORLD if self._job is None else self._job.comm
         if comm != MPI.COMM_NULL and comm.size > 1:
             abort(error, self._link)
@@ -381,8 +363,6 @@ class Application(Registrations):
             before; the directory belongs to another run or cannot be used; or all checkpoints to
             restart from are damaged.
         """
-        from reshape.checkpoints.checkpointing import Checkpointing
-
         job = self._here()
         if self._checkpointing is not None:
             raise ReshapeError("app.checkpoint() is called twice: call it once")
@@ -442,8 +422,6 @@ class Application(Registrations):
             for step in app.iterations(100):
                 cart, out = files()
         """
-        from reshape.data.each_size import EachSize
-
         job, each = self._here(), EachSize(function)
         if self._iterates:
             raise ReshapeError(
@@ -494,8 +472,6 @@ class Application(Registrations):
             job.next_loop()
         job.loop, job.total = loop, None if total is None else index(total)
         if self._address is not None:
-            from reshape.resizing.resize_points import join_job
-
             address, self._address = self._address, None
             join_job(job, address)
             if self._link is not None:
@@ -514,8 +490,6 @@ class Application(Registrations):
         self._close_registrations()
         job.checkpointed_at = time.monotonic()
         if self._role == "join" and self._link is not None:
-            from reshape.resizing.resize_points import await_join
-
             self._address = await_join(job, self._link)
 
     def _steps(self, job: JobContext, loop: int, is_next: bool) -> Iterator[int]:
@@ -527,19 +501,13 @@ class Application(Registrations):
         self._iterates = True
         job.slot.enter(loop, job.iteration, job.comm.rank)
         try:
-            if is_next and job.goes_on:
-                self._resize_point(job)
+            if is_next and job.goes_on and self._link is not None:
+                resize_point(job, self._link)
             job.open_each_size()
             yield from self._iterate(job)
         finally:
             self._iterates = False
             job.slot.leave()
-
-    def _resize_point(self, job: JobContext) -> None:
-        if self._link is not None:
-            from reshape.resizing.resize_points import resize_point
-
-            resize_point(job, self._link)
 
     def _iterate(self, job: JobContext) -> Iterator[int]:
         words = job.slot.words
@@ -555,8 +523,8 @@ class Application(Registrations):
                 facts = self._checkpointing.end_of_iteration(job)
                 if facts:
                     self.report(**facts)
-            if job.goes_on:
-                self._resize_point(job)
+            if job.goes_on and self._link is not None:
+                resize_point(job, self._link)
 
 
 def _check_ranks(job: JobContext, total: int | None) -> None:
@@ -566,15 +534,15 @@ def _check_ranks(job: JobContext, total: int | None) -> None:
     ------
     ReshapeError : on every rank; the first difference is named.
     """
-    known = job.comm.allgather((crc32(repr(job.signature).encode()), total))
-    rank = next((rank for rank, each in enumerate(known) if each != known[0]), 0)
+    loops = all_values(job.comm, (crc32(repr(job.signature).encode()), total))
+    rank = next((rank for rank, each in enumerate(loops) if each != loops[0]), 0)
     if not rank:
         return
     pairs = zip_longest(*map(job.comm.bcast, [job.signature] * 2, (0, rank)))
     ours, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
     texts = ours or "nothing more", theirs or "nothing more"
     if ours == theirs:
-        counts = ["no number of" if known[r][1] is None else known[r][1] for r in (0, rank)]
+        counts = ["no number of" if loops[r][1] is None else loops[r][1] for r in (0, rank)]
         texts = f"a loop with {counts[0]} iterations", f"one with {counts[1]}"
     raise ReshapeError(
         f"rank 0 has {texts[0]}, rank {rank} {texts[1]}: all ranks make the same registrations in"

@@ -12,7 +12,6 @@ import platform
 import time
 from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -34,13 +33,11 @@ from reshape.checkpoints.manifest import (
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
-from reshape.resizing.agree import RolledBackError, agree
+from reshape.resizing.agree import RolledBackError, agreed, found_by
 from reshape.resizing.move import pack_all
 from reshape.resizing.restart_point import state_of
 from reshape.times import parse_duration
-
-if TYPE_CHECKING:
-    from reshape.wire.identity import Identity
+from reshape.wire.identity import Identity
 
 log = logging.getLogger(__name__)
 
@@ -80,6 +77,10 @@ class Checkpointing:
     who : identity of the process in its job; None: no service has started it.
     every, keep, directory : as of `Application.checkpoint`.
 
+    Attributes
+    ----------
+    directory : used by rank 0.
+
     Raises
     ------
     ReshapeError : a value is out of range.
@@ -102,7 +103,7 @@ class Checkpointing:
         owner = owner_of(job, who)
         name = "checkpoints" if who is None else f"reshape-{who.job}-{owner.key[:6]}.checkpoints"
         path = Path(name if directory is None else directory).absolute()
-        self._directory = CheckpointDirectory(path, owner)  # used by rank 0
+        self.directory = CheckpointDirectory(path, owner)
 
     def find_restart(self, job: JobContext) -> SavedCheckpoint | None:
         """Collective over job.comm. Claim the directory, and open what the run restarts from.
@@ -115,23 +116,15 @@ class Checkpointing:
         ReshapeError : on every rank: the directory belongs to another run, or there is no
             checkpoint to restart from.
         """
-        folders, why = list[Path](), ""
-        if job.comm.rank == 0:
-            try:
-                folders = self._folders()
-            except ReshapeError as error:
-                why = str(error)
-        folders, why = job.comm.bcast((folders, why), root=0)
-        if why:
-            raise ReshapeError(why)
+        folders = found_by(job.comm, self._folders)
         return open_newest(job.comm, folders) if folders else None
 
     def _folders(self) -> list[Path]:
         named = os.environ.get(RESTART_VARIABLE, "")
         source = Path(named).absolute() if named else None
         candidates = None if source is None else checkpoints_to_restart_from(source)
-        is_own = self._directory.claim(source)
-        own = checkpoints_in(self._directory.path) if is_own else []
+        is_own = self.directory.claim(source)
+        own = checkpoints_in(self.directory.path) if is_own else []
         return own or candidates or []
 
     def end_of_iteration(self, job: JobContext) -> dict[str, int | float | str]:
@@ -145,7 +138,7 @@ class Checkpointing:
             return {}
         began, facts = time.perf_counter(), dict[str, int | float | str]()
         try:
-            folder = write_checkpoint(job, self._directory, self._keep)
+            folder = self._write(job)
             facts["checkpoint"], facts["checkpoint_iteration"] = str(folder), job.done
             facts["checkpoint_s"] = round(time.perf_counter() - began, 3)
         except RolledBackError as error:
@@ -159,9 +152,39 @@ class Checkpointing:
         job.checkpointed_at = time.monotonic()
         return facts
 
-    def release(self) -> None:
-        """Remove the directory if it holds no checkpoint; of one process, at the end of the run."""
-        self._directory.release()
+    def _write(self, job: JobContext) -> Path:
+        """Collective over job.comm. Write all registered data, then remove old checkpoints.
+
+        Returns
+        -------
+        folder of the checkpoint.
+
+        Raises
+        ------
+        RolledBackError : on every rank, if it cannot be written. Nothing remains of it, and the
+            earlier checkpoints are as they were.
+        """
+        try:
+            pack_all(job, job.comm.size)
+            folder, state = Path(), b""
+            with agreed(job.comm, "", *_ERRORS):
+                if job.comm.rank == 0:
+                    state = pickled_state(job.state)
+                    folder = self.directory.begin(job.done)
+            folder = Path(job.comm.bcast(folder, root=0))
+            try:
+                _write_files(job, folder, state)
+            except RolledBackError:
+                if job.comm.rank == 0:
+                    self.directory.remove(folder)
+                raise
+        finally:
+            for ragged in job.ragged.values():
+                ragged.roll_back()
+            job.spares.settle(job.live_segments)
+        if job.comm.rank == 0:
+            self.directory.prune(folder, self._keep)
+        return folder
 
     def _is_due(self, job: JobContext) -> bool:
         if self._iterations:
@@ -182,49 +205,6 @@ def owner_of(job: JobContext, who: Identity | None) -> Owner:
 _ERRORS = (OSError, ReshapeError)
 
 
-def write_checkpoint(job: JobContext, directory: CheckpointDirectory, keep: int) -> Path:
-    """Collective over job.comm. Write all registered data, then remove old checkpoints.
-
-    Parameters
-    ----------
-    directory : used by rank 0.
-    keep : number of checkpoints that remain.
-
-    Returns
-    -------
-    folder of the checkpoint.
-
-    Raises
-    ------
-    RolledBackError : on every rank, if it cannot be written. Nothing remains of it, and the
-        earlier checkpoints are as they were.
-    """
-    try:
-        pack_all(job, job.comm.size)
-        folder, state, why = Path(), b"", ""
-        if job.comm.rank == 0:
-            try:
-                state = pickled_state(job.state)
-                folder = directory.begin(job.done)
-            except _ERRORS as error:
-                why = str(error)
-        agree(job.comm, why)
-        folder = Path(job.comm.bcast(str(folder), root=0))
-        try:
-            _write_files(job, folder, state)
-        except RolledBackError:
-            if job.comm.rank == 0:
-                directory.remove(folder)
-            raise
-    finally:
-        for ragged in job.ragged.values():
-            ragged.roll_back()
-        job.spares.settle(job.live_segments)
-    if job.comm.rank == 0:
-        directory.prune(folder, keep)
-    return folder
-
-
 def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
     """Collective over job.comm. Write data and manifest.
 
@@ -235,22 +215,16 @@ def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
     declarations = tuple(array.declaration for array in job.arrays.values())
     cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
     pieces, _ = pieces_of(job.comm.rank, declarations, job.comm.size, cuts)
-    own, why = dict[str, list[int]](), ""
-    try:
+    own, file = dict[str, list[int]](), folder / data_file(job.comm.rank)
+    with agreed(job.comm, f"rank {job.comm.rank} cannot write {file}", *_ERRORS):
         # The local parts as bytes in their memory order, without copies.
         data = {n: a.local.ravel(order="K").view(np.uint8) for n, a in job.arrays.items()}
         own = write_pieces(folder, job.comm.rank, pieces, data)
-    except _ERRORS as error:
-        why = f"rank {job.comm.rank} cannot write {folder / data_file(job.comm.rank)}: {error}"
-    agree(job.comm, why)
     gathered = job.comm.gather(own, root=0)
-    if gathered is not None:
-        sums = {d.name: [sums.get(d.name, []) for sums in gathered] for d in declarations}
-        try:
+    with agreed(job.comm, f"cannot write the manifest in {folder}", *_ERRORS):
+        if gathered is not None:
+            sums = {d.name: [sums.get(d.name, []) for sums in gathered] for d in declarations}
             saved = state_of(job, state)
             manifest = Manifest(written_at=time.time(), arrays=declarations, sums=sums, **saved)
             with open_folder(folder) as directory:
                 manifest.write(directory)
-        except _ERRORS as error:
-            why = f"cannot write the manifest in {folder}: {error}"
-    agree(job.comm, why)

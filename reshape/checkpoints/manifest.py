@@ -26,11 +26,13 @@ import os
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import msgspec
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan
@@ -41,10 +43,8 @@ from reshape.data.ragged import Ragged, cuts_at
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, read_file, write_file
+from reshape.resizing.agree import agreed, found_by
 from reshape.resizing.restart_point import SavedState
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 log = logging.getLogger(__name__)
 
@@ -240,38 +240,22 @@ def open_newest(comm: MPI.Intracomm, folders: Sequence[Path]) -> SavedCheckpoint
     """
     damages = list[str]()
     for folder in folders:
-        checkpoint, why = _open_verified(comm, folder)
-        if checkpoint is not None:
-            if damages and comm.rank == 0:
-                log.warning("restarting from the earlier checkpoint %s", folder)
-            return checkpoint
-        damages.append(why)
-        if comm.rank == 0:
-            log.warning("checkpoint %s cannot be used: %s", folder, why)
+        try:
+            checkpoint = SavedCheckpoint(folder, found_by(comm, partial(Manifest.read, folder)))
+            with agreed(comm, "", OSError, ReshapeError):
+                checkpoint.verify(comm.rank, comm.size)
+        except ReshapeError as error:
+            damages.append(str(error))
+            if comm.rank == 0:
+                log.warning("checkpoint %s cannot be used: %s", folder, error)
+            continue
+        if damages and comm.rank == 0:
+            log.warning("restarting from the earlier checkpoint %s", folder)
+        return checkpoint
     raise ReshapeError(
         f"cannot restart: {'; '.join(damages)}; restart from another directory, or remove "
         f"{folders[0].parent} to start from the beginning"
     )
-
-
-def _open_verified(comm: MPI.Intracomm, folder: Path) -> tuple[SavedCheckpoint | None, str]:
-    """Collective over comm. Return a checkpoint if it is not damaged, else why it is."""
-    why, manifest = "", None
-    if comm.rank == 0:
-        try:
-            manifest = Manifest.read(folder)
-        except ReshapeError as error:
-            why = str(error)
-    manifest, why = comm.bcast((manifest, why), root=0)
-    if manifest is None:
-        return None, why
-    checkpoint = SavedCheckpoint(folder, manifest)
-    try:
-        checkpoint.verify(comm.rank, comm.size)
-    except (OSError, ReshapeError) as error:
-        why = str(error)
-    why = next((reason for reason in comm.allgather(why) if reason), "")
-    return (None, why) if why else (checkpoint, "")
 
 
 class SavedCheckpoint:

@@ -6,10 +6,11 @@ import math
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ReferenceType, ref
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from redistribution import Cuts, Layout
@@ -18,9 +19,6 @@ from reshape.data.segments import RankMemory, Segment
 from reshape.data.spares import Spares
 from reshape.data.whole import Savable, Saved, load
 from reshape.errors import ReshapeError
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
 
 
 @dataclass

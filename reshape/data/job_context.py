@@ -6,25 +6,22 @@ import pickle
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
+from mpi4py import MPI
 
 from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import Declaration
+from reshape.data.each_size import EachSize
 from reshape.data.ragged import Ragged
-from reshape.data.segments import Segment, bytes_of
+from reshape.data.segments import FolderPlace, Segment, bytes_of, place_of
 from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import Slot
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.identity import Pace
 from reshape.wire.messages import ResizeOutcome
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from reshape.data.each_size import EachSize
 
 Fact = bool | int | float | str
 
@@ -139,6 +136,13 @@ class JobContext(Processes):
         """Segments of this process that hold data."""
         segments = (array.segment for array in self.arrays.values())
         return [segment for segment in segments if segment is not None]
+
+    @property
+    def place(self) -> FolderPlace | None:
+        """Where the segments of this process lie; None if some of its data does not outlive it."""
+        segments = [array.segment for array in self.arrays.values()]
+        outlive = all(segment is not None and segment.outlives for segment in segments)
+        return place_of(self.folder) if outlive else None
 
     def expect_size(self, size: int, rank: int) -> None:
         """Prepare memory for the local parts that a rank of `size` processes will have.

@@ -93,15 +93,18 @@ class Segment:
             os.close(self.descriptor)
             self.descriptor = -1
 
-    def rename(self, file: str) -> None:
-        """Give the file another name, for another epoch or rank."""
-        if self.path is None:
-            return
-        path = self.path.with_name(file)
+    def rename(self, path: Path) -> None:
+        """Give the file a name, for another epoch or rank; none if there is no file any more."""
         try:
-            os.rename(self.path, path)
-        except OSError as error:
-            log.warning("%s is not in shared memory any more: %s", self.path, error.strerror)
+            if self.path is not None:
+                os.rename(self.path, path)
+            else:
+                with open_folder(path.parent) as directory:
+                    os.link(f"/proc/self/fd/{self.descriptor}", path.name, dst_dir_fd=directory)
+                os.close(self.descriptor)
+                self.descriptor = -1
+        except (OSError, ReshapeError) as error:
+            log.warning("%s is not in shared memory any more: %s", self.path or path, error)
             self.path = None
         else:
             self.path = path

@@ -19,7 +19,6 @@ resizes has needed for the old and the new local parts together.
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -32,7 +31,6 @@ from reshape.data import segments
 from reshape.data.declarations import Declaration
 from reshape.data.segments import RankMemory, Segment, bytes_of
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_folder
 
 log = logging.getLogger(__name__)
 
@@ -122,10 +120,10 @@ class Spares:
             self._spares.remove(spare)
             assert memory.folder is not None
             assert spare.mapping is not None
-            path = memory.folder / memory.file_name(declaration.name)
-            if _give_name(spare, path):
+            spare.rename(memory.folder / memory.file_name(declaration.name))
+            if spare.path is not None:
                 array = spare.mapping.array(shape, dtype, declaration.order)
-                return Segment(array, path, spare.mapping)
+                return Segment(array, spare.path, spare.mapping)
             spare.discard()
         return segments.create(memory, declaration, layout)
 
@@ -145,7 +143,7 @@ class Spares:
         if segment.path is not None:
             self._hidden += 1
             name = segment.path.name.removesuffix(segments.SPARE)
-            segment.rename(f"{self._hidden}.{name}{segments.SPARE}")
+            segment.rename(segment.path.with_name(f"{self._hidden}.{name}{segments.SPARE}"))
 
     def settle(self, live: Sequence[Segment]) -> None:
         """End a resize: a thread gives back what exceeds the bounds.
@@ -228,23 +226,6 @@ def _is_free(spare: Segment) -> bool:
     Writing through a view that a program has kept would change the data of another array.
     """
     return sys.getrefcount(spare.array) == 2
-
-
-def _give_name(spare: Segment, path: Path) -> bool:
-    """Make a spare the file of an array; False if its file is gone."""
-    try:
-        if spare.path is not None:
-            os.rename(spare.path, path)
-            spare.path = None
-        else:
-            with open_folder(path.parent) as directory:
-                os.link(f"/proc/self/fd/{spare.descriptor}", path.name, dst_dir_fd=directory)
-            os.close(spare.descriptor)
-            spare.descriptor = -1
-    except (OSError, ReshapeError) as error:
-        log.debug("spare memory cannot be used: %s", error)
-        return False
-    return True
 
 
 def _fits(spare: Segment, size: int) -> bool:

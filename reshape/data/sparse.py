@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Cuts, Plan
@@ -16,7 +17,6 @@ from reshape.data.segments import Segment
 from reshape.errors import ReshapeError
 
 if TYPE_CHECKING:
-    from mpi4py import MPI
     from scipy.sparse import csr_array
 
 

@@ -12,14 +12,12 @@ from __future__ import annotations
 
 import zlib
 from operator import index
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import ArrayDivision, Declaration, declare, divide
 from reshape.errors import ReshapeError
-
-if TYPE_CHECKING:
-    import numpy as np
 
 #: Words of the state of a generator: state and increment of 128 bits, and a kept half of a draw.
 _WORDS = 6

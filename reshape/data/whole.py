@@ -14,20 +14,17 @@ from contextlib import contextmanager
 from importlib import import_module
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import Cuts, Layout, Plan, Replicated
 from redistribution.axes import Indices
+from redistribution.layout import MemoryOrder
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
-
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
-    from redistribution.layout import MemoryOrder
 
 #: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
 SLAB_BYTES = 16 << 20

@@ -10,9 +10,10 @@ from __future__ import annotations
 import pickle
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import accumulate, pairwise
-from typing import Any, TypeVar
+from typing import TypeVar, cast
 
 from mpi4py import MPI
 
@@ -47,6 +48,27 @@ def agree(comm: MPI.Intracomm, why: str) -> None:
             raise RolledBackError(reason.decode())
 
 
+@contextmanager
+def agreed(comm: MPI.Intracomm, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Collective over comm. Let an error in the block on one rank be one on all of them.
+
+    Parameters
+    ----------
+    what : what has failed, for the error; empty: the errors say it.
+    errors : kinds of errors; any other is raised on its rank alone.
+
+    Raises
+    ------
+    RolledBackError : as in `agree`.
+    """
+    why = ""
+    try:
+        yield
+    except errors as error:
+        why = f"{what}: {error}" if what else str(error)
+    agree(comm, why)
+
+
 def all_values(comm: MPI.Intracomm, value: _T) -> list[_T]:
     """Collective over comm. Return the small value of each rank, in the order of the ranks."""
     return [pickle.loads(data) for data in _gathered(comm, pickle.dumps(value), _AT_ONCE)]
@@ -70,18 +92,29 @@ def barrier(comm: MPI.Intracomm) -> None:
     wait_idle([comm.Ibarrier()])
 
 
-def wait_on_first_rank(comm: MPI.Intracomm, find: Callable[[], _T]) -> _T:
-    """Collective over comm. Return on all ranks what `find` returns on rank 0, perhaps in hours.
+def found_by(comm: MPI.Intracomm, find: Callable[[], _T], root: int = 0) -> _T:
+    """Collective over comm. Return on all ranks what `find` returns on one, perhaps in hours.
 
     The other ranks sleep meanwhile, because other processes use the same processors.
+
+    Raises
+    ------
+    ReshapeError : on every rank, if `find` raises one.
     """
-    result: Any = find() if comm.rank == 0 else None
-    broadcast = comm.Ibcast([bytearray(1), MPI.BYTE], root=0)
-    while comm.rank != 0 and not broadcast.Test():
+    result, why = None, ""
+    if comm.rank == root:
+        try:
+            result = find()
+        except ReshapeError as error:
+            why = str(error)
+    broadcast = comm.Ibcast([bytearray(1), MPI.BYTE], root)
+    while comm.rank != root and not broadcast.Test():
         time.sleep(_IDLE_SLEEP_S)
     wait_idle([broadcast])
-    answer: _T = value_of(comm, result, root=0)
-    return answer
+    result, why = value_of(comm, (result, why), root)
+    if why:
+        raise ReshapeError(why)
+    return cast(_T, result)
 
 
 def _gathered(comm: MPI.Intracomm, data: bytes, at_once: int) -> list[bytes]:

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from reshape.data.declarations import Declaration, difference
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree, value_of
+from reshape.resizing.agree import RolledBackError, agree, agreed, value_of
 from reshape.wire.messages import Join
 
 CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup
@@ -88,15 +88,12 @@ def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -
     ------
     RolledBackError : no port can be opened or announced.
     """
-    port, why = "", ""
-    if job.comm.rank == 0:
-        try:
-            port = MPI.Open_port()
-            announce(serial, str(Address(port, job.loop)))
-        except (MPI.Exception, ReshapeError) as error:
-            why = f"no group can join: {error}"
+    port = ""
     try:
-        agree(job.comm, why)
+        with agreed(job.comm, "no group can join", MPI.Exception, ReshapeError):
+            if job.comm.rank == 0:
+                port = MPI.Open_port()
+                announce(serial, str(Address(port, job.loop)))
         job.held.append(job.comm.Accept(port))
     finally:
         if port:
@@ -162,12 +159,10 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     assert status is not None
     if status.why:
         raise RolledBackError(status.why)
-    state, why = dict[str, Any](), ""
-    try:
+    state = dict[str, Any]()
+    # Unpickling runs code of the user's classes.
+    with agreed(merged, "app.state cannot be restored where the group starts", Exception):
         state = pickle.loads(status.state)
-    except Exception as error:  # unpickling runs code of the user's classes
-        why = f"app.state cannot be restored where the group starts: {error}"
-    agree(merged, why)
     return status, state
 
 

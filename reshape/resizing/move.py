@@ -18,7 +18,7 @@ from mpi4py import MPI
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from redistribution import Layout, Plan, checksum
+from redistribution import Plan, checksum
 from redistribution.messages.waiting import wait_idle
 from reshape.data import segments
 from reshape.data.arrays import Array
@@ -49,12 +49,8 @@ def hosts_of_ranks(job: JobContext, comm: MPI.Intracomm, is_source: bool) -> tup
     for each rank, the lowest rank of its host that shares memory with it; a rank whose segments
     cannot be mapped has its own number.
     """
-    can_be_mapped = all(
-        array.segment is not None and array.segment.outlives
-        for array in (job.arrays.values() if is_source else ())
-    )
     first: dict[FolderPlace | int, int] = {}
-    places = all_values(comm, place_of(job.folder) if can_be_mapped else None)
+    places = all_values(comm, job.place if is_source else place_of(job.folder))
     return tuple(
         first.setdefault(rank if place is None else place, rank)
         for rank, place in enumerate(places)
@@ -92,7 +88,6 @@ class Move:
 
     array: Array
     plan: Plan
-    target: Layout
     segment: Segment | None = None
     sources: Sources = field(default_factory=dict)
 
@@ -134,7 +129,10 @@ def relay(
                 plans = [(move.plan, move.array.dtype.itemsize) for move in moves]
                 order = best_order(comm, plans, order, root)
                 for move in moves:
-                    move.plan = plan_of(comm, move.plan.source, move.target, sources, order, hosts)
+                    layouts = move.plan.source, move.plan.target
+                    move.plan = Plan(*layouts, sources, order, hosts=hosts)
+            for move in moves:
+                move.plan.incoming(comm.rank)  # it keeps them
         with timed(outcome, "move_s"):
             allocate(job, comm, moves, outcome.serial)
             for move in moves:
@@ -163,24 +161,8 @@ def plan(
     for array in job.arrays.values():
         source = array.declaration.layout(len(sources), now)
         target = array.declaration.layout(len(targets), then)
-        made = plan_of(comm, source, target, sources, targets, hosts)
-        moves.append(Move(array, made, target))
+        moves.append(Move(array, Plan(source, target, sources, targets, hosts=hosts)))
     return moves
-
-
-def plan_of(
-    comm: MPI.Intracomm,
-    source: Layout,
-    target: Layout,
-    sources: Sequence[int],
-    targets: Sequence[int],
-    hosts: Sequence[int],
-) -> Plan:
-    """Plan of one array, including the transfers of this rank."""
-    made = Plan(source, target, sources, targets, hosts=hosts)
-    made.outgoing(comm.rank)
-    made.incoming(comm.rank)
-    return made
 
 
 def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch: int) -> None:
@@ -198,7 +180,7 @@ def allocate(job: JobContext, comm: MPI.Intracomm, moves: Sequence[Move], epoch:
                 move.segment = move.array.segment
             elif process is not None:
                 memory = RankMemory(job.folder, epoch, process)
-                move.segment = job.spares.segment(memory, move.array.declaration, move.target)
+                move.segment = job.spares.segment(memory, move.array.declaration, move.plan.target)
     except (MemoryError, ReshapeError) as error:
         why = f"no memory for the new layout on rank {comm.rank}: {error}"
     try:
@@ -241,7 +223,7 @@ def verify(comm: MPI.Intracomm, moves: Sequence[Move]) -> None:
         if source is not None and move.array.segment is not None:
             change += checksum(move.plan.source, source, move.array.segment.array)
         if target is not None and move.segment is not None:
-            change -= checksum(move.target, target, move.segment.array)
+            change -= checksum(move.plan.target, target, move.segment.array)
         changes[k] = change % 2**64
     wait_idle([comm.Iallreduce(MPI.IN_PLACE, changes, MPI.SUM)])
     wrong = [move.array.name for move, change in zip(moves, changes, strict=True) if change]

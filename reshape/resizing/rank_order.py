@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -26,7 +27,7 @@ from reshape.data.job_context import JobContext
 from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point
-from reshape.resizing.agree import all_values
+from reshape.resizing.agree import all_values, found_by
 from reshape.resizing.restart_point import RestartPoint
 
 # Below this, the order is not computed: that and splitting the communicator take milliseconds.
@@ -101,15 +102,7 @@ def restore_ranks(job: JobContext, folder: Path) -> RestartPoint:
     """
     has_file = job.comm.allgather(has_restart_point(folder))
     root = has_file.index(True) if any(has_file) else 0
-    read: RestartPoint | str = ""
-    if job.comm.rank == root:
-        try:
-            read = RestartPoint.read(folder)
-        except ReshapeError as error:
-            read = str(error)
-    read = job.comm.bcast(read, root)
-    if isinstance(read, str):
-        raise ReshapeError(read)
+    read = found_by(job.comm, partial(RestartPoint.read, folder), root)
     if read.size != job.comm.size:
         raise ReshapeError(
             f"cannot restart on {job.comm.size} processes: the restart point in {folder} "

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from functools import partial
 from typing import NoReturn
 
 import numpy as np
@@ -21,7 +22,7 @@ from reshape.data.each_size import ClosingError
 from reshape.data.job_context import JobContext
 from reshape.data.trial import check_state
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, barrier, wait_on_first_rank
+from reshape.resizing.agree import RolledBackError, barrier, found_by
 from reshape.resizing.joining import Address, accept, connect
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join
@@ -42,8 +43,7 @@ def greet(job: JobContext, link: Link, topology: Topology | None, verify: bool |
     ReshapeError : the two name different topologies, or the service refuses the job.
     """
     size = job.groups.count(job.group)
-    welcome = link.hello(size, topology) if job.comm.rank == 0 else None
-    welcome = job.comm.bcast(welcome, root=0)
+    welcome = found_by(job.comm, partial(link.hello, size, topology))
     if welcome is None:
         return
     if verify is None:
@@ -137,7 +137,7 @@ def _end(job: JobContext, why: str) -> NoReturn:
 
 def await_port(comm: MPI.Intracomm, link: Link) -> Connect | Abandon:
     """Collective over comm. Wait until the job accepts this group, or does not need it."""
-    return wait_on_first_rank(comm, lambda: link.wait_for_port(comm.size))
+    return found_by(comm, partial(link.wait_for_port, comm.size))
 
 
 def resize_point(job: JobContext, link: Link) -> None:

@@ -33,10 +33,10 @@ from msgspec.structs import replace
 
 from redistribution.messages.waiting import wait_idle
 from reshape.data.job_context import JobContext, pickled_state
-from reshape.data.segments import RankMemory, Segment, place_of, sweep
+from reshape.data.segments import RankMemory, Segment, sweep
 from reshape.derived import retire_derived
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree, all_values, barrier
+from reshape.resizing.agree import RolledBackError, agreed, all_values, barrier
 from reshape.resizing.joining import accept, admit, connect, introduce, unmerge
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
@@ -152,29 +152,23 @@ def stop(job: JobContext, size: int) -> bytes:
         cannot be written.
     """
     pack_all(job, size)
-    outlives = job.folder is not None and all(
-        array.segment is not None and array.segment.outlives for array in job.arrays.values()
-    )
     # After this call no process changes its data; only then may rank 0 write the restart point.
-    gathered = all_values(job.comm, place_of(job.folder) if outlives else None)
+    gathered = all_values(job.comm, job.place)
     places = tuple(place for place in gathered if place is not None)
     outlives = len(places) == job.comm.size
-    state, why = b"", ""
-    if job.comm.rank == 0:
-        try:
+    state = b""
+    if job.comm.rank == 0 and not outlives and not job.warned_no_restart:
+        job.warned_no_restart = True
+        log.warning(
+            "no restart point is written, because not all arrays are in shared memory: if "
+            "processes die within a resize, the job is lost"
+        )
+    with agreed(job.comm, "the state cannot be saved", Exception):
+        if job.comm.rank == 0:
             state = pickled_state(job.state)
             if outlives and job.folder is not None:
                 saved = state_of(job, state)
                 RestartPoint(epoch=job.epoch, places=places, **saved).write(job.folder)
-        except Exception as error:  # rank 0 alone must not fail
-            why = f"the state cannot be saved: {error}"
-        if not outlives and not job.warned_no_restart:
-            job.warned_no_restart = True
-            log.warning(
-                "no restart point is written, because not all arrays are in shared memory: if "
-                "processes die within a resize, the job is lost"
-            )
-    agree(job.comm, why)
     return state
 
 
@@ -219,13 +213,13 @@ def commit(
         RestartPoint.remove(job.folder)  # the commit
     barrier(comm)  # only now may the old segments be removed
     for move in moves:
-        if move.segment is not None and move.is_kept:
+        if move.segment is not None and move.is_kept and move.segment.path is not None:
             memory = RankMemory(job.folder, serial, move.plan.target_process[comm.rank])
-            move.segment.rename(memory.file_name(move.array.name))
+            move.segment.rename(move.segment.path.with_name(memory.file_name(move.array.name)))
     previous = [
         move.array.withdraw(f"array {move.array.name!r}: {LEFT}")
         if move.segment is None
-        else move.array.place(move.target, move.segment)
+        else move.array.place(move.plan.target, move.segment)
         for move in moves
     ]
     stays = all(move.segment is not None for move in moves)
@@ -280,6 +274,8 @@ def release(job: JobContext, previous: Sequence[Segment], outcome: ResizeOutcome
 def roll_back(job: JobContext, *, spares: bool = False) -> None:
     """Collective over job.comm. Remove the restart point and return to the previous data.
 
+    The segments of processes that were killed before they removed them are removed, too.
+
     Parameters
     ----------
     spares : whether spare segments, which earlier processes have left, are removed.
@@ -290,7 +286,15 @@ def roll_back(job: JobContext, *, spares: bool = False) -> None:
     for ragged in job.ragged.values():
         ragged.roll_back()
     job.spares.settle(job.live_segments)
-    remove_other_epochs(job, spares=spares)
+    if job.folder is None:
+        return
+    # The next resize creates segments only after a collective call, so no process removes them.
+    try:
+        sweep(job.folder, keep_epoch=job.epoch, spares=spares)
+    except FileNotFoundError:
+        return  # all data is in private memory
+    except (OSError, ReshapeError) as error:
+        log.warning("segments of earlier configurations may be left: %s", error)
 
 
 def begin_anew(job: JobContext) -> None:
@@ -306,21 +310,6 @@ def restarted(job: JobContext) -> None:
     """Collective over job.comm. Remove the restart point when all ranks have read their data."""
     job.comm.Barrier()
     roll_back(job, spares=True)
-
-
-def remove_other_epochs(job: JobContext, *, spares: bool) -> None:
-    """Remove the segments of processes that were killed before they removed them.
-
-    The next resize creates segments only after a collective call, so no process removes them here.
-    """
-    if job.folder is None:
-        return
-    try:
-        sweep(job.folder, keep_epoch=job.epoch, spares=spares)
-    except FileNotFoundError:
-        return  # all data is in private memory
-    except (OSError, ReshapeError) as error:
-        log.warning("segments of earlier configurations may be left: %s", error)
 
 
 def disconnect(job: JobContext) -> None:

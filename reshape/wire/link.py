@@ -10,12 +10,11 @@ from __future__ import annotations
 import logging
 import os
 import time
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.topology import Topology
 from reshape.wire.codec import MAX_REQUEST_BYTES, decode_application
-from reshape.wire.connection import Connection, located
 from reshape.wire.identity import Identity
 from reshape.wire.messages import (
     MOST_FACTS,
@@ -37,6 +36,9 @@ from reshape.wire.messages import (
     ResizeReport,
     Welcome,
 )
+
+if TYPE_CHECKING:
+    from reshape.wire.connection import Connection
 
 PointAnswer: TypeAlias = Proceed | Join | Leave
 
@@ -72,6 +74,9 @@ class Link:
     @property
     def _client(self) -> Connection[ApplicationMessage]:
         if self._opened is None:
+            # Programs without a service do not load ZeroMQ.
+            from reshape.wire.connection import Connection, located
+
             server = self.who.server
             endpoint, access = located(server) if server.startswith("/") else (server, None)
             self._opened = Connection(endpoint, access, decode_application, MAX_REQUEST_BYTES)

@@ -11,15 +11,14 @@ import pytest
 from mpi4py import MPI
 
 import reshape
-import reshape.abort  # ends the real world, so it has to read it before a test sets another one
-import reshape.world
+import reshape.app
 from reshape.app import Application
 from reshape.errors import ReshapeError
 
 
 def set_world(patch: pytest.MonkeyPatch, comm: MPI.Intracomm) -> None:
     """Let a communicator be the world of applications for the duration of a test."""
-    patch.setattr(reshape.world, "WORLD", comm)
+    patch.setattr(reshape.app, "WORLD", comm)  # an abort ends the real world
     patch.setattr(MPI, "COMM_WORLD", comm)
 
 

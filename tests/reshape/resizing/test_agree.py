@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
-from reshape.resizing.agree import RolledBackError, agree, all_values, value_of, wait_on_first_rank
+from reshape.errors import ReshapeError
+from reshape.resizing.agree import (
+    RolledBackError,
+    agree,
+    agreed,
+    all_values,
+    found_by,
+    value_of,
+)
 
 #: Bytes of values, shorter and longer than what travels in the first message.
 LENGTHS = (0, 1, 400, 600, 100_000)
@@ -41,8 +49,31 @@ def test_one_reason_rolls_back_all_ranks() -> None:
 
 
 @pytest.mark.mpi(min_size=3)
+def test_an_error_in_a_block_is_one_on_all_ranks() -> None:
+    def write(what: str, failing: int) -> None:
+        with agreed(MPI.COMM_WORLD, what, OSError):
+            if MPI.COMM_WORLD.rank == failing:
+                raise OSError(f"of {failing}")
+
+    write("it is not written", -1)
+    for what, text in (("it is not written", r"it is not written: of 2"), ("", r"^of 2$")):
+        with pytest.raises(RolledBackError, match=text):
+            write(what, 2)
+
+
+@pytest.mark.mpi(min_size=3)
+@pytest.mark.parametrize("root", [0, 2])
 @pytest.mark.parametrize("length", LENGTHS)
-def test_all_ranks_wait_for_what_the_first_one_finds(length: int) -> None:
+def test_all_ranks_wait_for_what_one_finds(root: int, length: int) -> None:
     comm = MPI.COMM_WORLD
-    found = wait_on_first_rank(comm, lambda: f"{comm.rank}" * length)
-    assert found == "0" * length
+    found = found_by(comm, lambda: f"{comm.rank}" * length, root)
+    assert found == f"{root}" * length
+
+
+@pytest.mark.mpi(min_size=3)
+def test_all_ranks_get_the_error_of_the_one_that_looks() -> None:
+    def find() -> str:
+        raise ReshapeError("there is none")
+
+    with pytest.raises(ReshapeError, match=r"^there is none$"):
+        found_by(MPI.COMM_WORLD, find, root=1)
