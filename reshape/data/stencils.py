@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import index
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+from mpi4py import MPI
 from numpy.typing import DTypeLike, NDArray
 
 from redistribution import Blocks
@@ -22,9 +23,6 @@ from reshape.data.arrays import Array
 from reshape.data.declarations import EVEN, ArrayDivision, Declaration, declare
 from reshape.errors import ReshapeError
 
-if TYPE_CHECKING:
-    from mpi4py import MPI
-
 _TAG = 27185
 
 
@@ -32,36 +30,9 @@ _TAG = 27185
 Pairs: TypeAlias = list[tuple[NDArray[Any], NDArray[Any]]]
 
 
-class AxisExchange:
-    """The exchange along one axis: persistent messages, and copies if this rank is its own peer.
-
-    Attributes
-    ----------
-    packed : buffers of the messages that are sent, and their regions of the array with halo.
-    unpacked : regions of the messages that are received, and their buffers.
-    copied : regions of this rank, and the regions of this rank that they are copies of.
-    """
-
-    def __init__(self) -> None:
-        self.packed, self.unpacked, self.copied = Pairs(), Pairs(), Pairs()
-        self.requests: list[MPI.Prequest] = []
-
-    def run(self) -> None:
-        """Collective over the ranks along the axis. Fill the halo of the axis."""
-        from mpi4py import MPI
-
-        _copy(self.packed)
-        MPI.Prequest.Startall(self.requests)
-        _copy(self.copied)
-        MPI.Request.Waitall(self.requests)
-        _copy(self.unpacked)
-
-    def buffer(self, start: Callable[..., MPI.Prequest], region: NDArray[Any]) -> NDArray[Any]:
-        """Buffer of a region, which a new persistent message sends or receives if not empty."""
-        buffer = np.empty(region.shape, region.dtype)
-        if region.size:
-            self.requests.append(start(buffer.reshape(-1).view(np.uint8), tag=_TAG))
-        return buffer
+#: The exchange along one axis: buffers of messages with the regions that are sent in them, copies
+#: of this rank for itself, regions with the buffers that are received, and persistent messages.
+AxisExchange: TypeAlias = tuple[Pairs, Pairs, Pairs, list[MPI.Prequest]]
 
 
 def _copy(pairs: Pairs) -> None:
@@ -107,8 +78,15 @@ class Halo:
         self, comm: MPI.Intracomm, layout: Blocks, axis: int, periodic: bool
     ) -> AxisExchange:
         """Prepare the exchange along an axis. Both sides of a message list it in the same order."""
-        made, width = AxisExchange(), self.widths[axis]
-        own = layout.coordinates(comm.rank)
+        packed, copied, unpacked, requests = Pairs(), Pairs(), Pairs(), list[MPI.Prequest]()
+
+        def buffer(start: Callable[..., MPI.Prequest], region: NDArray[Any]) -> NDArray[Any]:
+            contents = np.empty(region.shape, region.dtype)
+            if region.size:
+                requests.append(start(contents.reshape(-1).view(np.uint8), tag=_TAG))
+            return contents
+
+        own, width = layout.coordinates(comm.rank), self.widths[axis]
         for part in range(layout.parts[axis]):
             process = layout.process_at(comm.rank, axis, part)
             for ghosts in layout.ghosts(process, axis, width, periodic):
@@ -117,15 +95,13 @@ class Halo:
                 source = self._slab(axis, ghosts.start, ghosts.length)
                 target = self._slab(axis, ghosts.position, ghosts.length)
                 if own[axis] == part == ghosts.part:
-                    made.copied.append((target, source))
+                    copied.append((target, source))
                 elif own[axis] == part:
                     peer = layout.process_at(comm.rank, axis, ghosts.part)
-                    buffer = made.buffer(partial(comm.Recv_init, source=peer), target)
-                    made.unpacked.append((target, buffer))
+                    unpacked.append((target, buffer(partial(comm.Recv_init, source=peer), target)))
                 else:
-                    buffer = made.buffer(partial(comm.Send_init, dest=process), source)
-                    made.packed.append((buffer, source))
-        return made
+                    packed.append((buffer(partial(comm.Send_init, dest=process), source), source))
+        return packed, copied, unpacked, requests
 
     def _slab(self, axis: int, first: int, length: int) -> NDArray[Any]:
         """Points of an axis, by local index, with the halo of all axes before it."""
@@ -154,16 +130,20 @@ class Halo:
             outside = np.zeros((), local.dtype)
         for region in self.outside:
             region[...] = outside
-        for axis in self.axes:
-            axis.run()
+        for packed, copied, unpacked, requests in self.axes:
+            _copy(packed)
+            MPI.Prequest.Startall(requests)
+            _copy(copied)
+            MPI.Request.Waitall(requests)
+            _copy(unpacked)
         return self.array
 
     def free(self) -> None:
         """Free the persistent messages."""
-        for axis in self.axes:
-            for request in axis.requests:
+        for *_, requests in self.axes:
+            for request in requests:
                 request.Free()
-            axis.requests.clear()
+            requests.clear()
 
 
 class BlockArray(Array):
