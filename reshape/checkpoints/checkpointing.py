@@ -10,18 +10,13 @@ import logging
 import os
 import platform
 import time
+from functools import partial
 from operator import index
 from pathlib import Path
 
 import numpy as np
 
-from reshape.checkpoints.directory import (
-    RESTART_VARIABLE,
-    CheckpointDirectory,
-    Owner,
-    checkpoints_in,
-    checkpoints_to_restart_from,
-)
+from reshape.checkpoints.directory import RESTART_VARIABLE, CheckpointDirectory, Owner
 from reshape.checkpoints.manifest import (
     Manifest,
     SavedCheckpoint,
@@ -116,16 +111,10 @@ class Checkpointing:
         ReshapeError : on every rank: the directory belongs to another run, or there is no
             checkpoint to restart from.
         """
-        folders = found_by(job.comm, self._folders)
-        return open_newest(job.comm, folders) if folders else None
-
-    def _folders(self) -> list[Path]:
         named = os.environ.get(RESTART_VARIABLE, "")
         source = Path(named).absolute() if named else None
-        candidates = None if source is None else checkpoints_to_restart_from(source)
-        is_own = self.directory.claim(source)
-        own = checkpoints_in(self.directory.path) if is_own else []
-        return own or candidates or []
+        folders = found_by(job.comm, partial(self.directory.claim, source))
+        return open_newest(job.comm, folders) if folders else None
 
     def end_of_iteration(self, job: JobContext) -> dict[str, int | float | str]:
         """Collective over job.comm. Write a checkpoint if one is due; the job survives a failure.

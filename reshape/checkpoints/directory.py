@@ -107,32 +107,36 @@ class CheckpointDirectory:
         self.path, self._owner = path, owner
         self._removal: Thread | None = None
 
-    def claim(self, restart_from: Path | None) -> bool:
+    def claim(self, restart_from: Path | None) -> list[Path]:
         """Make this the directory of the run, created if it does not exist.
 
         Parameters
         ----------
-        restart_from : directory or checkpoint that the run restarts from, if any.
+        restart_from : directory or checkpoint that the run restarts from if it has written none.
 
         Returns
         -------
-        whether the directory was the run's own before: the run has been restarted.
+        checkpoints to restart from, the latest iteration first; empty if the run begins.
 
         Raises
         ------
         ReshapeError : it belongs to another run, cannot be created, has folders named like
-            checkpoints of no run, or is in a folder of the service.
+            checkpoints of no run, or is in a folder of the service; or there is no checkpoint to
+            restart from.
         """
         _refuse_own_folders(self.path)
+        folders = checkpoints_in(self.path) if self._is_own() else []
+        if not folders and restart_from is not None:
+            folders = checkpoints_to_restart_from(restart_from)
         try:
             self.path.mkdir(0o755, parents=True, exist_ok=True)
             self._refuse_foreign(restart_from)
             with suppress(FileExistsError):
                 self._write_owner(replace=False)
-                return False
+                return folders
             owner = self._read_owner()
             if owner.key == self._owner.key:
-                return True
+                return folders
             if not self._is_source(restart_from):
                 raise ReshapeError(self._belongs_to(owner))
             self._write_owner(replace=True)
@@ -141,7 +145,7 @@ class CheckpointDirectory:
                 f"cannot use {self.path} for checkpoints: {error.strerror}; choose another dir in "
                 "app.checkpoint"
             ) from None
-        return False
+        return folders
 
     def _belongs_to(self, owner: Owner) -> str:
         """Say why another run does not get the directory, and what its user may do."""
@@ -162,7 +166,7 @@ class CheckpointDirectory:
         Files that are not of this module remain, and so does the directory then.
         """
         with suppress(OSError, ReshapeError):
-            if not _folders_in(self.path) and self._read_owner().key == self._owner.key:
+            if self._is_own() and not _folders_in(self.path):
                 (self.path / OWNER_FILE).unlink()
                 self.path.rmdir()
 
@@ -225,6 +229,13 @@ class CheckpointDirectory:
     def _remove_all(self, folders: list[Path]) -> None:
         for folder in folders:
             self.remove(folder)
+
+    def _is_own(self) -> bool:
+        """Whether the run has had the directory before."""
+        try:
+            return self._read_owner().key == self._owner.key
+        except OSError:
+            return False
 
     def _is_source(self, restart_from: Path | None) -> bool:
         if restart_from is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import zlib
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -312,6 +313,25 @@ def test_other_forms_of_every_are_refused(every: object) -> None:
         parse_every(every)  # type: ignore[arg-type]
 
 
+def write(path: Path, iteration: int) -> Path:
+    """Write the empty files of a checkpoint."""
+    folder = path / f"iteration-{iteration}"
+    folder.mkdir(parents=True)
+    (folder / "manifest.json").touch()
+    return folder
+
+
+def test_a_run_with_checkpoints_needs_no_longer_what_it_restarted_from(tmp_path: Path) -> None:
+    directory = CheckpointDirectory(tmp_path / "run", Owner("k1", "job 1"))
+    earlier = write(tmp_path / "earlier", 10)
+    assert directory.claim(tmp_path / "earlier") == [earlier]
+    shutil.rmtree(tmp_path / "earlier")
+    with pytest.raises(ReshapeError, match=r"cannot restart: there is no directory .*/earlier"):
+        directory.claim(tmp_path / "earlier")
+    own = complete(directory, 20)
+    assert directory.claim(tmp_path / "earlier") == [own]
+
+
 def complete(directory: CheckpointDirectory, iteration: int) -> Path:
     found = directory.begin(iteration)
     (found / "manifest.json").touch()
@@ -320,7 +340,7 @@ def complete(directory: CheckpointDirectory, iteration: int) -> Path:
 
 def test_the_latest_checkpoints_remain(tmp_path: Path) -> None:
     directory = CheckpointDirectory(tmp_path / "run", Owner("k1", "job 1"))
-    assert not directory.claim(None)
+    assert directory.claim(None) == []
     for iteration in (10, 20, 100):
         directory.prune(complete(directory, iteration), keep=2)
     directory.wait()
@@ -338,17 +358,19 @@ def test_the_latest_checkpoints_remain(tmp_path: Path) -> None:
 def test_a_directory_belongs_to_one_run(tmp_path: Path) -> None:
     path = tmp_path / "run"
     first = CheckpointDirectory(path, Owner("k1", "job 1 of here"))
-    assert not first.claim(None)
-    assert first.claim(None)  # after a restart
+    assert first.claim(None) == []
+    assert first.claim(None) == []  # after a restart
     other = CheckpointDirectory(path, Owner("k2", "job 2 of here"))
     with pytest.raises(ReshapeError, match="no checkpoint yet: remove it if that run has ended"):
         other.claim(None)
     found = complete(first, 10)
-    for source in (None, tmp_path):
+    elsewhere = tmp_path / "elsewhere"
+    write(elsewhere, 5)
+    for source in (None, elsewhere):
         with pytest.raises(ReshapeError, match="has the checkpoints of another run, job 1 of here"):
             other.claim(source)
-    assert not other.claim(found)  # it restarts from there
-    assert other.claim(None)
+    assert other.claim(found) == [found]  # it restarts from there
+    assert other.claim(None) == [found]
     with pytest.raises(ReshapeError, match="was taken over by job 2 of here"):
         first.begin(20)
 
@@ -374,7 +396,8 @@ def test_folders_of_something_else_are_not_removed(tmp_path: Path) -> None:
     with pytest.raises(ReshapeError, match="has a folder iteration-5 and no "):
         directory.claim(None)
     assert [path.name for path in tmp_path.iterdir()] == ["iteration-5"]
-    assert not directory.claim(tmp_path / "iteration-5")  # a restart says that it is one
+    (tmp_path / "iteration-5" / "manifest.json").touch()
+    assert directory.claim(tmp_path / "iteration-5") == [tmp_path / "iteration-5"]
 
 
 def test_a_directory_in_a_folder_of_the_service_is_refused(
@@ -390,4 +413,4 @@ def test_a_directory_in_a_folder_of_the_service_is_refused(
         with pytest.raises(ReshapeError, match=f"is in {own}, a folder of the service: choose"):
             CheckpointDirectory(path, owner).claim(None)
     assert sorted(path.name for path in own.rglob("*")) == ["access"]
-    assert not CheckpointDirectory(work / "run", owner).claim(None)
+    assert CheckpointDirectory(work / "run", owner).claim(None) == []
