@@ -528,12 +528,7 @@ class Application(Registrations):
 
 
 def _check_ranks(job: JobContext, total: int | None) -> None:
-    """Collective over job.comm. Refuse other registrations, or another loop, on some ranks.
-
-    Raises
-    ------
-    ReshapeError : on every rank; the first difference is named.
-    """
+    """Collective over job.comm. Name the first difference in registrations or loops of ranks."""
     loops = all_values(job.comm, (crc32(repr(job.signature).encode()), total))
     rank = next((rank for rank, each in enumerate(loops) if each != loops[0]), 0)
     if not rank:

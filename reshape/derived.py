@@ -299,12 +299,7 @@ def explain(error: BaseException) -> bool:
 def _held(
     retired: list[_Made], kind: type, frame: FrameType, names: Container[str] | None = None
 ) -> list[_Made]:
-    """Those that variables of a call hold, or their attributes and elements.
-
-    Parameters
-    ----------
-    names : of the variables; None: all of them.
-    """
+    """Those that variables of a call, of these names or any, hold themselves or in their parts."""
     ids = set()
     for variables in (frame.f_locals, frame.f_globals):
         for name, value in list(variables.items()):

@@ -345,13 +345,7 @@ class Registrations:
     # ------------------------------------------------------------ the steps of a registration
 
     def _register(self, array: _Array) -> _Array:
-        """Register a plain array, and return it. Collective over app.comm in a restart.
-
-        Raises
-        ------
-        ReshapeError : the name is taken, the iterations have begun, or the restart point is that of
-            another program.
-        """
+        """Register a plain array, and return it. Collective over app.comm in a restart."""
         job = self._here()
         self._enter(array.declaration, "array")
         cuts = dict[str, RaggedCuts]()
@@ -366,7 +360,7 @@ class Registrations:
         return array
 
     def _register_ragged(self, ragged: Ragged, rows: int) -> None:
-        """Register a ragged array of empty rows in even parts; errors as of `_register`."""
+        """Register a ragged array of empty rows in even parts."""
         job = self._here()
         self._enter(ragged.declaration, ragged.declaration.kind)
         job.ragged[ragged.name] = ragged
@@ -382,7 +376,7 @@ class Registrations:
             ragged.vacate(_NOT_YET.format(ragged.declaration.kind, ragged.name))
 
     def _enter(self, declaration: Declaration, what: str) -> None:
-        """Register a name; errors as of `_register`."""
+        """Register a name, unless it is taken, or another program has saved the data."""
         name, declarations = declaration.name, self._here().declarations
         if self._registrations_are_closed:
             raise ReshapeError(
@@ -422,12 +416,7 @@ class Registrations:
         self._continue_from(point)
 
     def _continue_from(self, saved: RestartPoint | SavedCheckpoint) -> None:
-        """Let the program continue from saved data. Precondition: nothing is registered.
-
-        Raises
-        ------
-        ReshapeError : `app.state` cannot be restored.
-        """
+        """Let the program continue from saved data. Precondition: nothing is registered."""
         job, state = self._here(), _state_in(saved)
         self._saved = saved
         self._is_fresh_start = False
@@ -435,12 +424,7 @@ class Registrations:
         job.state.update(state.load_state())
 
     def _close_registrations(self) -> None:
-        """Collective over app.comm in a restart. Remove the restart point, drop the saved data.
-
-        Raises
-        ------
-        ReshapeError : the program registers less than before the restart.
-        """
+        """Collective over app.comm in a restart. Remove the restart point, drop the saved data."""
         job = self._here()
         self._registrations_are_closed = True
         saved, self._saved = self._saved, None

@@ -79,12 +79,7 @@ class PreparedMove:
 
 
 def _agree(given: Arguments, use: CommunicatorUse) -> bool:
-    """Collective over comm. Compare the arguments of all ranks; whether one needs messages.
-
-    Raises
-    ------
-    ValueError : on every rank, if the arguments of a rank are not valid or if ranks disagree.
-    """
+    """Collective over comm. Check and compare the arguments of all; whether one needs messages."""
     routes, comm, a, b, order, max_extra_bytes, _ = given
     array = a if a is not None else b
     fault, word, kind = "", 0, "no array"  # a rank without arrays agrees with all others

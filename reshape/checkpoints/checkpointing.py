@@ -195,12 +195,7 @@ _ERRORS = (OSError, ReshapeError)
 
 
 def _write_files(job: JobContext, folder: Path, state: bytes) -> None:
-    """Collective over job.comm. Write data and manifest.
-
-    Raises
-    ------
-    RolledBackError : on every rank.
-    """
+    """Collective over job.comm. Write data and manifest, or raise an error on every rank."""
     declarations = tuple(array.declaration for array in job.arrays.values())
     cuts = {name: ragged.cuts for name, ragged in job.ragged.items()}
     pieces, _ = pieces_of(job.comm.rank, declarations, job.comm.size, cuts)

@@ -169,12 +169,7 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
 
 
 def _place(path: str | os.PathLike[str]) -> Path:
-    """File that is written: a link stays, and its target is replaced.
-
-    Raises
-    ------
-    ReshapeError : there is something else than a file, such as a device.
-    """
+    """File that is written: a link stays, and its target is replaced."""
     place = Path(path).resolve()
     if place.exists() and not place.is_file():
         raise ReshapeError("it is a folder, a device or a pipe, and no file")
