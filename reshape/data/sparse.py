@@ -166,7 +166,7 @@ def _matrix(columns: int, counts: Counts, indices: NDArray[Any], data: NDArray[A
 def _checked(
     comm: MPI.Intracomm, matrix: Csr, block: Any
 ) -> tuple[csr_array, tuple[int, ...], Counts]:
-    """Collective over comm. Return the block as CSR, the cuts of all blocks, entries of each row."""
+    """Collective over comm. Return the block as CSR, cuts of all blocks, and entries per row."""
     from scipy.sparse import csr_array
 
     rows, columns = matrix.shape
