@@ -34,7 +34,7 @@ from reshape.files import cgroup
 from reshape.files.private_folder import own_folder
 from reshape.user_modules import hiding
 from reshape.wire.access import AccessFile, key_fault, read_private
-from reshape.wire.connection import SERVER_FILE, ServerFile, endpoint_of
+from reshape.wire.connection import SERVER_FILE, service_in
 
 _SHARED = Path("/dev/shm")
 _SCARCE_BYTES = 1 << 30
@@ -247,9 +247,8 @@ def check_service_directory(directory: Path) -> list[Check]:
         checks.append(_private("access", access, 0o700))
         checks += _check_keys(access)
     checks += _check_memory(directory)
-    checks.append(_check_service(directory))
-    pid = _pid(directory)
-    checks.append(check_room(directory))
+    service, pid = _check_service(directory)
+    checks += [service, check_room(directory)]
     checks.append(check_open_files(pid) if pid else check_files())
     with contextlib.suppress(ReshapeError):  # reported with the access files
         keys = read_private(access / "server.json", dict[str, object])
@@ -257,16 +256,6 @@ def check_service_directory(directory: Path) -> list[Check]:
         checks.append(check_account(directory.stat().st_uid))
     checks.append(check_mpi_ports(os.environ))
     return checks
-
-
-def _pid(directory: Path) -> int:
-    """Return the process of the service of a directory, 0 if it does not run."""
-    try:
-        endpoint_of(directory)
-        file = msgspec.json.decode((directory / SERVER_FILE).read_bytes(), type=ServerFile)
-    except (ReshapeError, OSError, msgspec.DecodeError):
-        return 0
-    return file.pid
 
 
 def _private(name: str, path: Path, mode: int = 0o600) -> Check:
@@ -341,16 +330,18 @@ def _check_memory(directory: Path) -> Iterator[Check]:
         yield _private("shared memory", own, 0o700)
 
 
-def _check_service(directory: Path) -> Check:
+def _check_service(directory: Path) -> tuple[Check, int]:
+    """Check whether the service runs, and return its process; 0 if it does not."""
+    fix = f"reshape serve --dir {directory}"
     if not (directory / SERVER_FILE).exists():
-        return Check("service", "note", "does not run", "", f"reshape serve --dir {directory}")
+        return Check("service", "note", "does not run", "", fix), 0
     try:
-        return Check("service", "ok", f"runs at {endpoint_of(directory)}")
+        service = service_in(directory)
     except ServiceUnavailable:
-        meaning = "its jobs continue under their agents"
-        return Check("service", "note", "is gone", meaning, f"reshape serve --dir {directory}")
+        return Check("service", "note", "is gone", "its jobs continue under their agents", fix), 0
     except ReshapeError as error:
-        return Check("service", "fault", str(error), "commands do not find the service")
+        return Check("service", "fault", str(error), "commands do not find the service"), 0
+    return Check("service", "ok", f"runs at {service.endpoint}"), service.pid
 
 
 def check_room(directory: Path) -> Check:

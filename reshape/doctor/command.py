@@ -191,33 +191,30 @@ def check_world(mpiexec: Path | None, limit_s: float) -> Check:
 
 def check_connect(mpiexec: Path | None, limit_s: float) -> Check:
     """Join two worlds by accept and connect; the joined one leaves again."""
-    fault = _run_groups(mpiexec, limit_s, leavers=[1])
-    if not fault:
-        return Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
-    return Check("connect", "fault", fault, "worlds cannot be joined", _OTHER_MPI)
+    works = Check("connect", "ok", "two mpiexec worlds joined", "jobs can expand by groups")
+    return _check_groups(mpiexec, limit_s, [1], works, "worlds cannot be joined")
 
 
 def check_regrow(mpiexec: Path | None, limit_s: float) -> Check:
     """Join three times; after each join another group leaves, the original one included."""
-    fault = _run_groups(mpiexec, limit_s, leavers=[1, 0, 2])
-    if not fault:
-        meaning = "any group can leave, the original one included"
-        return Check("regrow", "ok", "3 joins, 3 leaves", meaning)
-    meaning = "jobs cannot be resized repeatedly"
-    return Check("regrow", "fault", fault, meaning, _OTHER_MPI)
+    meaning = "any group can leave, the original one included"
+    works = Check("regrow", "ok", "3 joins, 3 leaves", meaning)
+    return _check_groups(mpiexec, limit_s, [1, 0, 2], works, "jobs cannot be resized repeatedly")
 
 
-def _run_groups(mpiexec: Path | None, limit_s: float, leavers: list[int]) -> str:
-    """Run the joins; return what went wrong, empty if the last group reports all of them."""
+def _check_groups(
+    mpiexec: Path | None, limit_s: float, leavers: list[int], works: Check, meaning: str
+) -> Check:
+    """Run the joins: a check that works if the last group reports all of them, or a fault."""
     groups = range(len(leavers) + 1)
     series = ",".join(map(str, leavers))
     with tempfile.TemporaryDirectory(prefix="reshape-doctor-") as directory:
         worlds = [(1 + group % 2, ["groups", directory, str(group), series]) for group in groups]
         facts, fault = run_worlds(mpiexec, limit_s, *worlds)
-    if fault:
-        return fault
     joins = [fact["joined"] for fact in facts]
-    return "" if joins == [list(groups)] else f"expected joins of {list(groups)}, got {joins}"
+    if not fault and joins != [list(groups)]:
+        fault = f"expected joins of {list(groups)}, got {joins}"
+    return Check(works.name, "fault", fault, meaning, _OTHER_MPI) if fault else works
 
 
 # ---------------------------------------------------------------- all checks, and the command

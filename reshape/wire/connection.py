@@ -52,8 +52,8 @@ class ServerFile(msgspec.Struct):
     started_at: float
 
 
-def endpoint_of(directory: str | Path) -> str:
-    """Find the ZeroMQ endpoint of the service that runs in a directory.
+def service_in(directory: str | Path) -> ServerFile:
+    """Describe the service that runs in a directory.
 
     Raises
     ------
@@ -79,7 +79,7 @@ def endpoint_of(directory: str | Path) -> str:
             f"the scheduler service in {directory} (process {server.pid}) is gone, or runs on"
             f" another host: {fix}, or its access file with --access"
         )
-    return server.endpoint
+    return server
 
 
 def located(service: str | Path) -> tuple[str, AccessFile | None]:
@@ -93,7 +93,7 @@ def located(service: str | Path) -> tuple[str, AccessFile | None]:
     if is_access_file(service):
         access = read_access(Path(service))
         return access.endpoint, access
-    return endpoint_of(service), None
+    return service_in(service).endpoint, None
 
 
 def is_access_file(service: str | Path) -> bool:

@@ -18,7 +18,7 @@ import msgspec
 
 from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
 from reshape.wire.access import read_access
-from reshape.wire.connection import endpoint_of, is_access_file
+from reshape.wire.connection import is_access_file, service_in
 from reshape.wire.messages import MessageBase
 from scheduler.client.options import parse_walltime
 from scheduler.client.requests.job_options import Changes, JobOptions, keyword_fields
@@ -382,7 +382,7 @@ class Client:
     def _check_is_there(self) -> None:
         """Raise `ServiceUnavailable` if the service has ended, as far as this host can tell."""
         if not is_access_file(self.service):
-            endpoint_of(self.service)
+            service_in(self.service)
 
 
 def _left_s(until: float | None) -> float:

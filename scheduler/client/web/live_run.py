@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from reshape.errors import ReshapeError
-from reshape.wire.connection import endpoint_of
+from reshape.wire.connection import service_in
 from scheduler.client.api.client import Client, forecast, list_jobs
 from scheduler.client.forecasting import forecast_of_waiting, waiting_lines
 from scheduler.client.web.journal_run import JournalRun, story
@@ -74,7 +74,7 @@ class LiveRun:
     def is_served(self) -> bool:
         """Whether the service runs."""
         try:
-            endpoint_of(self.directory)
+            service_in(self.directory)
         except ReshapeError:
             return False
         return True

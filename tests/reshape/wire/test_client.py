@@ -14,7 +14,7 @@ from answering import service
 
 from reshape.errors import ProtocolError, ReshapeError, ServiceUnavailable
 from reshape.wire.codec import encode
-from reshape.wire.connection import SERVER_FILE, Connection, endpoint_of
+from reshape.wire.connection import SERVER_FILE, Connection, service_in
 from scheduler.protocol.client import ServiceConnection
 from scheduler.protocol.messages import (
     ChangeJobs,
@@ -123,18 +123,18 @@ def server_file(directory: Path, **fields: object) -> None:
     (directory / SERVER_FILE).write_text(json.dumps(fields))
 
 
-def test_endpoint_of_a_running_service(tmp_path: Path) -> None:
+def test_file_of_a_running_service(tmp_path: Path) -> None:
     server_file(tmp_path, endpoint="ipc://x", pid=os.getpid(), started_at=1.5)
-    assert endpoint_of(tmp_path) == "ipc://x"
+    assert service_in(tmp_path).endpoint == "ipc://x"
 
 
 def test_endpoint_without_a_service(tmp_path: Path) -> None:
     with pytest.raises(ServiceUnavailable, match=f"no scheduler service in {tmp_path}/a.*--dir"):
-        endpoint_of(tmp_path / "a")
+        service_in(tmp_path / "a")
 
 
 @pytest.mark.parametrize("waited_for", [True, False])  # in a container, pid 1 often waits for none
-def test_endpoint_of_a_dead_service(tmp_path: Path, waited_for: bool) -> None:
+def test_file_of_a_dead_service(tmp_path: Path, waited_for: bool) -> None:
     gone = subprocess.Popen([sys.executable, "-c", ""])
     os.waitid(os.P_PID, gone.pid, os.WEXITED | os.WNOWAIT)
     if waited_for:
@@ -142,7 +142,7 @@ def test_endpoint_of_a_dead_service(tmp_path: Path, waited_for: bool) -> None:
     server_file(tmp_path, endpoint="ipc://x", pid=gone.pid, started_at=1.5)
     try:
         with pytest.raises(ServiceUnavailable, match=f"process {gone.pid}.*is gone"):
-            endpoint_of(tmp_path)
+            service_in(tmp_path)
     finally:
         gone.wait()
 
@@ -151,7 +151,7 @@ def test_endpoint_of_a_dead_service(tmp_path: Path, waited_for: bool) -> None:
 def test_a_damaged_server_file_is_refused(tmp_path: Path, fields: dict[str, object]) -> None:
     server_file(tmp_path, **fields)
     with pytest.raises(ServiceUnavailable, match=rf"{SERVER_FILE} is damaged.*writes it again"):
-        endpoint_of(tmp_path)
+        service_in(tmp_path)
 
 
 def test_a_text_that_is_not_utf_8_is_named() -> None:
