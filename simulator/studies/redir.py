@@ -19,21 +19,20 @@ import msgspec
 import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode_all
-from simulator.results.statistics import Interval, geometric_mean, mean, mean_interval, median
+from simulator.results.statistics import geometric_mean, mean, mean_interval, median
 from simulator.studies.charts import Panel, chart
 from simulator.studies.claims import (
     Claim,
+    Key,
     StudyResults,
     by_range,
     by_sign,
-    mean_difference,
     paper,
-    quotients,
     reported,
     titled,
     with_limits,
 )
-from simulator.study.study import Report, Row, shown, trace_path
+from simulator.study.study import Parameters, Report, Row, shown, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import WEEK_S, choose, cut
 from simulator.traces.normalise import NEEDED
@@ -95,84 +94,85 @@ def _weeks(
 
 
 MEAN, MAX = "mean_bounded_slowdown", "max_bounded_slowdown"
-#: A point of the grid: alpha and theta.
-GridPoint: TypeAlias = tuple[float, int]
+#: Key of the results: trace, alpha and theta.
+Point: TypeAlias = tuple[str, float, int]
 
 
-class TraceRatios(msgspec.Struct):
-    """Ratios of one trace: redirection over EASY on as many processors; below 1 is better.
-
-    Parameters
-    ----------
-    name : short name of the trace.
-    weeks : number of weeks.
-    ratios : metric -> point -> ratio of each week.
-    prices : point -> cost of redirection over the weeks: `redirected`, the share of the jobs that
-        were; `lost`, processor-seconds of first runs, as a share of those of the principal group;
-        `wait_ratio`, the mean wait over that under EASY, None if no job waits there.
-    """
-
-    name: str
-    weeks: int
-    ratios: dict[str, dict[GridPoint, list[float]]]
-    prices: dict[GridPoint, dict[str, float | None]]
-
-    def interval(self, metric: str, point: GridPoint) -> Interval:
-        """Mean ratio over the weeks."""
-        return mean_interval(self.ratios[metric][point])
-
-    def best(
-        self, metric: str, alpha: float | None = None, thetas: Sequence[int] | None = None
-    ) -> GridPoint:
-        """Point with the smallest mean ratio, of all or of one alpha and of some thresholds."""
-        points = [p for p in self.ratios[metric] if alpha is None or p[0] == alpha]
-        points = [p for p in points if thetas is None or p[1] in thetas]
-        return min(points, key=lambda point: (self.interval(metric, point).mean, point))
-
-    @property
-    def alphas(self) -> list[float]:
-        """Sizes of the redirection group of the grid."""
-        return sorted({alpha for alpha, _ in self.ratios[MEAN]})
-
-    @property
-    def thetas(self) -> list[int]:
-        """Thresholds of the grid."""
-        return sorted({theta for _, theta in self.ratios[MEAN]})
+def _point(parameters: Parameters) -> Key:
+    name = parameters["trace"].removesuffix(".gz").removesuffix(".swf")
+    return name, parameters["alpha"], parameters["theta"]
 
 
-def ratios(name: str, rows: Sequence[Row]) -> TraceRatios:
-    """Compare the runs of one trace, week by week.
+def compared(rows: Sequence[Row]) -> StudyResults:
+    """Runs with redirection over EASY on as many processors, week by week.
+
+    Returns
+    -------
+    results by trace, alpha and theta: `MEAN` and `MAX`, the ratios of both, below 1 is better;
+    `redirected`, the share of the jobs that were; `lost`, processor-seconds of first runs, as a
+    share of those of the principal group; `wait_s` and `easy_wait_s`, the mean waits
 
     Raises
     ------
-    ReshapeError : the runs without redirection (theta null) or all runs with it are missing.
+    ReshapeError : the runs of a trace without redirection (theta null), or all with it, are
+        missing.
     """
-    runs = StudyResults(rows, lambda p: (p["alpha"], p["theta"]), "week")
-    points = [(a, theta) for a, theta in runs if theta is not None and (a, None) in runs.rows]
-    if not points:
-        raise ReshapeError(
-            f"{name}: redirection is compared with EASY; give theta null and at least one number"
-        )
-    over_easy = {
-        metric: {
-            point: quotients(runs.values(point, metric), runs.values((point[0], None), metric))
-            for point in points
-        }
-        for metric in (MEAN, MAX)
-    }
-    weeks = len({row.parameters["week"] for row in rows if row.parameters["theta"] is None})
-    return TraceRatios(name, weeks, over_easy, {point: _price(runs, point) for point in points})
+    runs = StudyResults(rows, _point, "week")
+    made = [
+        Row(row.parameters, _over_easy(row, easy))
+        for (trace, alpha, theta), own in runs.rows.items()
+        if theta is not None
+        for row, easy in zip(own, runs.rows.get((trace, alpha, None), ()), strict=False)
+    ]
+    results = StudyResults(made, _point, "week")
+    for trace in runs.parts():
+        if trace not in results.parts():
+            raise ReshapeError(
+                f"{trace}: redirection is compared with EASY; give theta null and at least one"
+                " number"
+            )
+    return results
 
 
-def _price(runs: StudyResults, point: GridPoint) -> dict[str, float | None]:
-    """Cost of redirection over the weeks; see `TraceRatios`."""
-    capacity_s = runs.rows[point][0].parameters["processors"] * WEEK_S
-    wait_s, easy_s = (mean(runs.values(key, "mean_wait_s")) for key in (point, (point[0], None)))
+def _over_easy(row: Row, easy: Row) -> dict[str, float]:
+    """Numbers of a run beside those of EASY; see `compared`."""
+    ours, capacity_s = row.result, row.parameters["processors"] * WEEK_S
     return {
-        "redirected": mean(quotients(runs.values(point, "redirected"), runs.values(point, "jobs"))),
-        "lost": mean([lost_s / capacity_s for lost_s in runs.values(point, "lost_processor_s")]),
-        "wait_ratio": wait_s / easy_s if easy_s else None,
+        MEAN: ours[MEAN] / easy.result[MEAN],
+        MAX: ours[MAX] / easy.result[MAX],
+        "redirected": ours["redirected"] / ours["jobs"],
+        "lost": ours["lost_processor_s"] / capacity_s,
+        "wait_s": ours["mean_wait_s"],
+        "easy_wait_s": easy.result["mean_wait_s"],
     }
+
+
+def thetas_of(results: StudyResults, trace: str) -> list[int]:
+    """Thresholds of the grid."""
+    return sorted({theta for name, _, theta in results if name == trace})
+
+
+def best(
+    results: StudyResults,
+    trace: str,
+    alpha: float | None = None,
+    thetas: Sequence[int] | None = None,
+) -> Point:
+    """Point with the smallest mean ratio, of all or of one alpha and of some thresholds."""
+    points = (key for key in results if key[0] == trace and alpha in (None, key[1]))
+    points = (key for key in points if thetas is None or key[2] in thetas)
+    point: Point = min(points, key=lambda key: (results.interval(key, MEAN).mean, key))
+    return point
+
+
+def _price(results: StudyResults, point: Point) -> dict[str, float | None]:
+    """Cost of redirection over the weeks; the ratio is None if no job waits under EASY."""
+    means = {
+        name: mean(results.values(point, name))
+        for name in ("redirected", "lost", "wait_s", "easy_wait_s")
+    }
+    wait_s, easy_s = means.pop("wait_s"), means.pop("easy_wait_s")
+    return {**means, "wait_ratio": wait_s / easy_s if easy_s else None}
 
 
 #: What the paper says of each trace, by a part of its name.
@@ -186,102 +186,110 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     ------
     ReshapeError : there are no runs to compare.
     """
-    by_trace = StudyResults(rows, lambda p: p["trace"].removesuffix(".gz").removesuffix(".swf"))
-    traces = [ratios(name, part) for name, part in by_trace.rows.items()]
-    claims = [claim for trace in traces for claim in judged(trace)]
-    parts = [text for trace in traces for text in tables(trace)]
-    data = {"traces": [_as_data(trace) for trace in traces]}
-    return reported(parts, data, claims, pictures(traces), "The paper's claims")
+    results = compared(rows)
+    traces = results.parts()
+    claims = [claim for trace in traces for claim in judged(results, trace)]
+    parts = [text for trace in traces for text in tables(results, trace)]
+    data = {"traces": [_as_data(results, trace) for trace in traces]}
+    return reported(parts, data, claims, pictures(results), "The paper's claims")
 
 
-def tables(trace: TraceRatios) -> list[str]:
+def _weeks_of(results: StudyResults, trace: str) -> int:
+    """Number of weeks of a trace."""
+    return max(len(runs) for key, runs in results.rows.items() if key[0] == trace)
+
+
+def tables(results: StudyResults, trace: str) -> list[str]:
     """Mean ratio with its interval, and the median, by theta (rows) and alpha (columns)."""
-    texts = []
+    texts, alphas = [], sorted(results.parts(trace))
     for metric, words in ((MEAN, "mean"), (MAX, "largest")):
         lines = []
-        for theta in trace.thetas:
+        for theta in thetas_of(results, trace):
             line = [str(theta)]
-            for alpha in trace.alphas:
-                values = trace.ratios[metric].get((alpha, theta), [])
+            for alpha in alphas:
+                values = results.values((trace, alpha, theta), metric)
                 line += [shown(mean_interval(values)), f"{median(values):.3f}"]
             lines.append(line)
         head = ["THETA"]
-        head += [word for alpha in trace.alphas for word in (f"ALPHA {alpha:g}", "MEDIAN")]
+        head += [word for alpha in alphas for word in (f"ALPHA {alpha:g}", "MEDIAN")]
         title = (
-            f"{trace.name}: ratio of the {words} bounded slowdown to EASY's on as many processors,"
-            f" mean of {trace.weeks} weeks"
+            f"{trace}: ratio of the {words} bounded slowdown to EASY's on as many processors,"
+            f" mean of {_weeks_of(results, trace)} weeks"
         )
         texts.append(titled(title, head, lines, 0))
-    return [*texts, _price_text(trace)]
+    return [*texts, _price_text(results, trace)]
 
 
-def _price_text(trace: TraceRatios) -> str:
-    alpha, theta = point = trace.best(MEAN)
-    cost = trace.prices[point]
+def _price_text(results: StudyResults, trace: str) -> str:
+    _, alpha, theta = point = best(results, trace)
+    cost = _price(results, point)
     ratio = cost["wait_ratio"]
     times = "" if ratio is None else f"; the mean wait of all jobs is {ratio:.2f} times EASY's"
     return (
-        f"{trace.name}: the price at alpha {alpha:g}, theta {theta}: {cost['redirected']:.2%} of"
+        f"{trace}: the price at alpha {alpha:g}, theta {theta}: {cost['redirected']:.2%} of"
         f" the jobs are redirected, and their first runs held {cost['lost']:.1%} of the capacity of"
         f" the principal group{times}"
     )
 
 
-def judged(trace: TraceRatios) -> list[Claim]:
+def judged(results: StudyResults, trace: str) -> list[Claim]:
     """Judge the paper's claims about a trace; none if the paper does not use it."""
-    values = next((values for name, values in PAPER.items() if name in trace.name), None)
+    values = next((values for name, values in PAPER.items() if name in trace), None)
     if values is None:
         return []
-    alpha, theta = best = trace.best(MEAN)
+    _, alpha, theta = point = best(results, trace)
     text = f"mean BSLD, best parameters (alpha {alpha:g}, theta {theta})"
     claims = [
-        _ratio_claim(trace, MEAN, best, values["best"], text, "REDIR figure 1"),
-        *_theta_claims(trace, *values["thetas"]),
+        _ratio_claim(results, MEAN, point, values["best"], text, "REDIR figure 1"),
+        *_theta_claims(results, trace, *values["thetas"]),
     ]
     both = values.get("both", {})
-    point = both.get("alpha"), both.get("theta")
-    if point in trace.ratios[MEAN]:
+    point = trace, both.get("alpha"), both.get("theta")
+    if point in results.rows:
         for metric, name in ((MEAN, "mean"), (MAX, "largest")):
-            text = f"{name} BSLD at alpha {point[0]:g}, theta {point[1]}"
-            claims.append(_ratio_claim(trace, metric, point, both["ratio"], text, "REDIR figure 2"))
+            text = f"{name} BSLD at alpha {point[1]:g}, theta {point[2]}"
+            claim = _ratio_claim(results, metric, point, both["ratio"], text, "REDIR figure 2")
+            claims.append(claim)
     return claims
 
 
 def _ratio_claim(
-    trace: TraceRatios, metric: str, point: GridPoint, claimed: float, text: str, part: str
+    results: StudyResults, metric: str, point: Point, claimed: float, text: str, part: str
 ) -> Claim:
     """Judge the claim that a metric at a point is below EASY's."""
-    ours = trace.interval(metric, point)
-    geometric = f"geometric mean {with_limits(geometric_mean(trace.ratios[metric][point]))}"
+    ours = results.interval(point, metric)
+    geometric = f"geometric mean {with_limits(geometric_mean(results.values(point, metric)))}"
     verdict = by_range(ours, high=nextafter(1, 0))
-    return Claim(f"{text}: ratio to EASY", ours, claimed, verdict, part, trace.name, geometric)
+    return Claim(f"{text}: ratio to EASY", ours, claimed, verdict, part, point[0], geometric)
 
 
-def _theta_claims(trace: TraceRatios, low: int, high: int) -> Iterator[Claim]:
+def _theta_claims(results: StudyResults, trace: str, low: int, high: int) -> Iterator[Claim]:
     """Judge for each alpha that the best threshold lies in a range."""
-    inside = [theta for theta in trace.thetas if low <= theta <= high]
-    outside = [theta for theta in trace.thetas if theta not in inside]
-    for alpha in trace.alphas if inside and outside else ():
-        one, other = (trace.best(MEAN, alpha, part) for part in (inside, outside))
-        ours = mean_difference(trace.ratios[MEAN][other], trace.ratios[MEAN][one])
+    thetas = thetas_of(results, trace)
+    inside = [theta for theta in thetas if low <= theta <= high]
+    outside = [theta for theta in thetas if theta not in inside]
+    for alpha in sorted(results.parts(trace)) if inside and outside else ():
+        one, other = (best(results, trace, alpha, part) for part in (inside, outside))
+        ours = results.difference(MEAN, other, one)
         text = f"best theta in {low} to {high}, alpha {alpha:g}: ratio outside minus inside"
-        best = f"best: {trace.best(MEAN, alpha)[1]}"
-        yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace.name, best)
+        remark = f"best: {best(results, trace, alpha)[2]}"
+        yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace, remark)
 
 
-def _as_data(trace: TraceRatios) -> dict[str, Any]:
+def _as_data(results: StudyResults, trace: str) -> dict[str, Any]:
     points = [
-        {"alpha": point[0], "theta": point[1]}
-        | trace.prices[point]
+        {"alpha": point[1], "theta": point[2]}
+        | _price(results, point)
         | {
-            name: msgspec.to_builtins(trace.interval(metric, point))
-            | {"median": median(trace.ratios[metric][point])}
-            | {"geometric": msgspec.to_builtins(geometric_mean(trace.ratios[metric][point]))}
+            name: msgspec.to_builtins(results.interval(point, metric))
+            | {"median": median(results.values(point, metric))}
+            | {"geometric": msgspec.to_builtins(geometric_mean(results.values(point, metric)))}
             for name, metric in (("mean_ratio", MEAN), ("max_ratio", MAX))
         }
-        for point in trace.ratios[MEAN]
+        for point in results
+        if point[0] == trace
     ]
-    return {"trace": trace.name, "weeks": trace.weeks, "points": points}
+    return {"trace": trace, "weeks": _weeks_of(results, trace), "points": points}
 
 
 MEAN_MARK = "#c0392b"
@@ -289,25 +297,32 @@ COLOURS = {MEAN: "#8fb8de", MAX: "#6b6f76"}
 ROW = 3.2  # inches
 MARKS = "(weeks; line: median, square: mean)"
 
-#: Draws the ratios of one alpha.
-Draw: TypeAlias = "Callable[[Axes, TraceRatios, float], None]"
+#: Draws the ratios of one alpha: by theta, a mapping of the metrics to the ratios of the weeks.
+Draw: TypeAlias = "Callable[[Axes, list[dict[str, list[float]]]], None]"
 
 
-def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
+def pictures(results: StudyResults) -> dict[str, bytes]:
     """Draw both figures as PNG and SVG, by file name."""
     from matplotlib.patches import Patch  # late: matplotlib is slow to load
 
-    def panel(axes: Axes, trace: TraceRatios, alpha: float, draw: Draw) -> None:
-        draw(axes, trace, alpha)
-        _frame(axes, trace, alpha)
+    def panel(axes: Axes, trace: str, alpha: float, draw: Draw) -> None:
+        thetas = thetas_of(results, trace)
+        points = [(trace, alpha, theta) for theta in thetas]
+        draw(axes, [{m: results.values(point, m) for m in (MEAN, MAX)} for point in points])
+        _frame(axes, alpha, thetas)
+        if alpha == min(results.parts(trace)):
+            axes.set_ylabel(f"{trace}\nratio to EASY")
 
     def rows(draw: Draw) -> list[list[Panel]]:
         return [
-            [partial(panel, trace=trace, alpha=alpha, draw=draw) for alpha in trace.alphas]
-            for trace in traces
+            [
+                partial(panel, trace=trace, alpha=alpha, draw=draw)
+                for alpha in sorted(results.parts(trace))
+            ]
+            for trace in results.parts()
         ]
 
-    height = 0.8 + ROW * len(traces)
+    height = 0.8 + ROW * len(results.parts())
     names = {MEAN: "mean over jobs", MAX: "largest"}
     entries = [Patch(color=COLOURS[metric], label=name) for metric, name in names.items()]
     means = f"Mean bounded slowdown with redirection over EASY's {MARKS}"
@@ -319,9 +334,9 @@ def pictures(traces: Sequence[TraceRatios]) -> dict[str, bytes]:
     return encode_all(figures)
 
 
-def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:
+def _violins(axes: Axes, by_theta: list[dict[str, list[float]]]) -> None:
     """Draw the distribution over the weeks, with a box, the median, and the mean as a square."""
-    logs = _logs(trace, MEAN, alpha)
+    logs = [[log2(ratio) for ratio in ratios[MEAN]] for ratios in by_theta]
     broad = [(i, values) for i, values in enumerate(logs, 1) if len({*values}) > 2]
     if broad:
         parts = axes.violinplot(
@@ -333,24 +348,18 @@ def _violins(axes: Axes, trace: TraceRatios, alpha: float) -> None:
         for body in parts["bodies"]:  # type: ignore[attr-defined]
             body.set(facecolor=COLOURS[MEAN], alpha=0.6)
     _box(axes, logs, list(range(1, len(logs) + 1)), 0.25, "white")
-    for i, theta in enumerate(trace.thetas, 1):
-        _mean_mark(axes, i, trace.ratios[MEAN].get((alpha, theta), []))
+    for i, ratios in enumerate(by_theta, 1):
+        _mean_mark(axes, i, ratios[MEAN])
 
 
-def _boxes(axes: Axes, trace: TraceRatios, alpha: float) -> None:
+def _boxes(axes: Axes, by_theta: list[dict[str, list[float]]]) -> None:
     """Draw boxes of both metrics side by side, the means as squares."""
     for metric, shift in ((MEAN, -0.2), (MAX, 0.2)):
-        logs = _logs(trace, metric, alpha)
+        logs = [[log2(ratio) for ratio in ratios[metric]] for ratios in by_theta]
         positions = [i + shift for i in range(1, len(logs) + 1)]
         _box(axes, logs, positions, 0.34, COLOURS[metric])
-        for position, theta in zip(positions, trace.thetas, strict=True):
-            _mean_mark(axes, position, trace.ratios[metric].get((alpha, theta), []))
-
-
-def _logs(trace: TraceRatios, metric: str, alpha: float) -> list[list[float]]:
-    """Base-2 logarithms of the ratios, by theta."""
-    points = trace.ratios[metric]
-    return [[log2(ratio) for ratio in points.get((alpha, theta), [])] for theta in trace.thetas]
+        for position, ratios in zip(positions, by_theta, strict=True):
+            _mean_mark(axes, position, ratios[metric])
 
 
 def _box(
@@ -375,15 +384,13 @@ def _mean_mark(axes: Axes, position: float, ratios: list[float]) -> None:
         axes.plot(position, log2(mean(ratios)), "s", color=MEAN_MARK, markersize=3.5, zorder=5)
 
 
-def _frame(axes: Axes, trace: TraceRatios, alpha: float) -> None:
+def _frame(axes: Axes, alpha: float, thetas: Sequence[int]) -> None:
     from matplotlib.ticker import FuncFormatter, MaxNLocator
 
     axes.axhline(0.0, color=INK, linewidth=0.8, linestyle="--", zorder=0)
     axes.set_title(rf"$\alpha$ = {alpha:g}", fontsize=10)
-    axes.set_xticks(range(1, len(trace.thetas) + 1), [str(theta) for theta in trace.thetas])
+    axes.set_xticks(range(1, len(thetas) + 1), [str(theta) for theta in thetas])
     axes.tick_params(axis="x", labelsize=7)
     axes.set_xlabel(r"$\theta$")
     axes.yaxis.set_major_locator(MaxNLocator(integer=True))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda power, _: f"{2.0**power:g}"))
-    if alpha == trace.alphas[0]:
-        axes.set_ylabel(f"{trace.name}\nratio to EASY")

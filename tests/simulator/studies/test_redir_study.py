@@ -11,7 +11,7 @@ from command_line import invoke
 from paths import SYNTHETIC_TRACE
 
 from reshape.errors import ReshapeError
-from simulator.studies.redir import MAX, MEAN, TraceRatios, judged, report
+from simulator.studies.redir import MAX, MEAN, compared, judged, report
 from simulator.study.study import Row
 from simulator.traces import swf
 from simulator.traces.derived import choose, cut
@@ -117,9 +117,16 @@ def test_a_run_equals_the_commands(output: Path, tmp_path: Path) -> None:
     ],
 )
 def test_verdicts_on_the_claims_of_a_trace(values: list[float], verdict: str) -> None:
-    points = {(0.15, 10): values, (0.15, 2): [value + 0.1 for value in values]}
-    trace = TraceRatios("Curie", 3, {MEAN: points, MAX: points}, {})
-    best, theta, mean, largest = judged(trace)
+    known = {"jobs": 1, "redirected": 0, "lost_processor_s": 0.0, "mean_wait_s": 0.0}
+    runs = [
+        Row(
+            {"trace": "Curie.swf", "alpha": 0.15, "theta": theta, "week": week, "processors": 1},
+            {**known, MEAN: ratio, MAX: ratio},
+        )
+        for week, value in enumerate(values)
+        for theta, ratio in ((None, 1.0), (10, value), (2, value + 0.1))
+    ]
+    best, theta, mean, largest = judged(compared(runs), "Curie")
     assert {best.verdict, mean.verdict, largest.verdict} == {verdict}
     assert theta.verdict == "held", "theta 10 is in 10 to 50 and theta 2 has a larger ratio"
     assert theta.ours.mean == pytest.approx(0.1)
