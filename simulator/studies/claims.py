@@ -129,7 +129,7 @@ def _declared(
     paper: Any = None,
     above: float | None = None,
     below: float | None = None,
-    within: tuple[float, float] = (-inf, inf),
+    within: Sequence[Any] = (-inf, inf),
     equals: float | str | None = None,
     where: str = "",
     id: str = "",
@@ -140,7 +140,8 @@ def _declared(
     ----------
     ours : name of the measure, and its arguments; none: not run.
     paper : the paper's value, by values of the point if it is a mapping; else that of the point.
-    above, below, within : range of our number, `above` and `below` without the limit.
+    above, below, within : range of our number, `above` and `below` without the limit; a limit of
+        `within` may be "{paper}".
     equals : number that ours has, or "paper".
     """
     paper = point.get("paper") if paper is None else paper
@@ -154,8 +155,9 @@ def _declared(
     if equals is not None:
         verdict = by_coverage(found, paper if equals == "paper" else float(equals))
     else:
-        low = within[0] if above is None else nextafter(above, inf)
-        high = within[1] if below is None else nextafter(below, -inf)
+        low, high = (_filled(limit, words) for limit in within)
+        low = low if above is None else nextafter(above, inf)
+        high = high if below is None else nextafter(below, -inf)
         verdict = by_range(found, low, high)
     text, where, id = (_filled(value, words) for value in (text, where, id))
     return Claim(text, found, paper, verdict, part, where, id=id)

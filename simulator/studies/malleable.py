@@ -8,31 +8,29 @@ differs from the base case, `BASE`. The report has gains over EASY, verdicts, an
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import simulator as sim
 from reshape.errors import ReshapeError
-from scheduler.pictures import INK, encode, new_figure, reduce_frame
+from scheduler.pictures import encode
 from simulator.results.statistics import Interval, mean_interval
+from simulator.studies.charts import Panel, bars, chart
 from simulator.studies.claims import (
     Claim,
     Key,
     StudyResults,
-    by_range,
     crossed,
+    declared,
     exactly,
     plain,
     plus_minus,
     reported,
 )
 from simulator.studies.claims import paper as paper_of
-from simulator.study.study import ENDINGS, Parameters, Report, Row, trace_path
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from simulator.study.study import ENDINGS, Parameters, Report, Row, grid_points, trace_path
 
 #: The base case. `minimum` and `most` are multiples of the request, `data_mib` is for each
 #: processor requested, and `without` names a rule of malleable that is switched off.
@@ -150,7 +148,7 @@ def _jobs(case: Mapping[str, Any]) -> sim.Jobs:
     return sim.Jobs.drawn(trace, jobs=count, processors=LUBLIN_PROCESSORS, estimates="tsafrir")
 
 
-class MalleableRuns:
+class MalleableRuns(StudyResults):
     """Results by trace, policy and what differs from the base case.
 
     Parameters
@@ -167,17 +165,17 @@ class MalleableRuns:
         if len(counts) != 1:
             several = ", ".join(map(str, counts))
             raise ReshapeError(f"the report compares runs of one number of jobs, got {several}")
+        super().__init__(rows, _key, "draw")
         self.jobs: int = counts[0]
-        self.results = StudyResults(rows, _key, "draw")
-        self.traces: list[str] = self.results.parts()
+        self.traces: list[str] = self.parts()
 
     def policies(self, trace: str) -> list[str]:
         """Policies of which the base case was run, in the order of the study."""
-        return [name for name in POLICIES if (trace, name, SAME) in self.results.rows]
+        return [name for name in POLICIES if (trace, name, SAME) in self.rows]
 
     def differences(self, *, rules: bool) -> list[str]:
         """What differs from the base case in the runs of our policy: a rule, or another factor."""
-        keys = (key[2] for key in self.results if key[1] == OURS)
+        keys = (key[2] for key in self if key[1] == OURS)
         return [each for each in dict.fromkeys(keys) if each.startswith("without=") == rules]
 
     def gain(self, trace: str, policy: str, difference: str) -> Interval:
@@ -186,8 +184,8 @@ class MalleableRuns:
         Draws are compared one by one; a single run of EASY serves all of them, as it draws nothing.
         """
         estimates = difference if difference.startswith("estimates") else SAME
-        base = self.results.values((trace, EASY, estimates), TURNAROUND)
-        ours = self.results.values((trace, policy, difference), TURNAROUND)
+        base = self.values((trace, EASY, estimates), TURNAROUND)
+        ours = self.values((trace, policy, difference), TURNAROUND)
         if len(base) == 1:
             base *= len(ours)
         gains = [100 * (1 - value / easy) for value, easy in zip(ours, base, strict=False)]
@@ -195,8 +193,7 @@ class MalleableRuns:
 
     def resizes(self, trace: str, policy: str, difference: str) -> Interval:
         """Resizes of a job."""
-        values = self.results.values((trace, policy, difference), "resizes")
-        return _mean(values, difference)
+        return _mean(self.values((trace, policy, difference), "resizes"), difference)
 
 
 def _mean(values: Sequence[float], difference: str) -> Interval:
@@ -235,7 +232,7 @@ def _base(runs: MalleableRuns) -> str:
         if not metric:
             trace, policy = key
             return f"{runs.gain(trace, policy, SAME).mean:.1f}"
-        return f"{runs.results.values((*key, SAME), metric)[0]:{METRICS[metric][1]}}"
+        return f"{runs.values((*key, SAME), metric)[0]:{METRICS[metric][1]}}"
 
     cases = [(trace, policy) for trace in runs.traces for policy in runs.policies(trace)]
     columns = {"GAIN %": "", **{heading: metric for metric, (heading, _) in METRICS.items()}}
@@ -258,66 +255,51 @@ def _compared(runs: MalleableRuns, title: str, differences: Sequence[str]) -> st
 def _data(runs: MalleableRuns) -> list[dict[str, Any]]:
     """Mean and interval of every metric and of the gain, of each case."""
     names = ("trace", "policy", "difference")
-    return runs.results.data(names, METRICS, lambda key: {"gain_pct": plain(runs.gain(*key))})
+    return runs.data(names, METRICS, lambda key: {"gain_pct": plain(runs.gain(*key))})
 
 
 def judge(runs: MalleableRuns) -> list[Claim]:
     """Judge the published gains on any number of jobs, and the sketch's on those that it ran."""
-    claims: list[Claim] = []
 
-    def judged(
-        text: str, ours: Interval, value: float, part: str, where: str, id: str, *, gain: bool
-    ) -> None:
-        verdict = by_range(ours, low=value) if gain else by_range(ours, high=value)
-        claims.append(Claim(text, ours, value, verdict, part, where, id=id))
+    def case(trace: str, share: float) -> tuple[str, str, str]:
+        return trace, OURS, SAME if share == BASE["share"] else f"share={share}"
 
-    for trace, (name, value) in product(runs.traces, paper.published.items()):
-        text = f"all jobs are malleable: the {name} published gain or more, per cent"
-        id = f"published/{trace}/{name}"
-        judged(text, runs.gain(trace, OURS, SAME), value, "arXiv 2602.17318", trace, id, gain=True)
-    for trace, gains in paper.sketch.items() if runs.jobs == paper.sketch_jobs else ():
-        for share, value in gains.items():
-            key = (trace, OURS, SAME if share == BASE["share"] else f"share={share}")
-            who, id = f"{100 * share:g} % of the jobs are malleable", f"sketch/{trace}/{share:g}"
-            text, most = f"{who}: the gain of the sketch or more, per cent", paper.sketch_resizes
-            judged(text, runs.gain(*key), value, "sketch", trace, f"{id}/gain", gain=True)
-            text, ours = f"{who}: fewer resizes of a job than in the sketch", runs.resizes(*key)
-            judged(text, ours, most[share], "sketch", trace, f"{id}/resizes", gain=False)
-    return claims
+    measures = {
+        "gain": lambda trace, share: runs.gain(*case(trace, share)),
+        "resizes": lambda trace, share: runs.resizes(*case(trace, share)),
+    }
+    published, sketch = paper.published, paper.sketch
+    groups = [published | {"each": {"trace": runs.traces, **published["each"]}}]
+    if runs.jobs == paper.sketch_jobs:
+        points = grid_points(sketch["each"])
+        each = [point | {"percent": 100 * point["share"]} for point in points]
+        groups.append(sketch | {"each": each})
+    return declared(groups, measures)
 
 
 def _picture(runs: MalleableRuns) -> bytes:
     """Gains of the policies in the base case, and of ours by the share of malleable jobs."""
-    figure = new_figure(4.2, "Gain over EASY in mean turnaround")
-    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(3, 2))
-    policies = [(policy, SAME, policy, colour) for policy, colour in COLOURS.items()]
-    _bars(left, "all jobs are malleable", runs, policies, 0.8 / len(COLOURS))
-    shares = [each for each in runs.differences(rules=False) if "share" in each]
-    shares.sort(key=lambda each: float(each.partition("=")[2]), reverse=True)
-    columns = [(OURS, SAME, "100 %", COLOURS[OURS])]
-    for difference, shade in zip(shares, ("#9db3cf", "#c5d1e0", "#dfe3e8"), strict=False):
-        label = f"{100 * float(difference.partition('=')[2]):g} %"
-        columns.append((OURS, difference, label, shade))
-    _bars(right, f"{OURS}, by the share of malleable jobs", runs, columns, 0.2)
-    return encode(figure, "png")
+    by_share = {
+        float(each.removeprefix("share=")): each
+        for each in runs.differences(rules=False)
+        if each.startswith("share=") and "," not in each
+    }
+    shares = {BASE["share"]: SAME} | dict(sorted(by_share.items(), reverse=True))
+    shades = (COLOURS[OURS], "#9db3cf", "#c5d1e0", "#dfe3e8")
 
+    def panel(title: str, cases: Mapping[str, tuple[str, str]], colours: Iterable[str]) -> Panel:
+        series = {
+            label: [exactly(runs.gain(trace, *case).mean) for trace in runs.traces]
+            for label, case in cases.items()
+        }
+        own = dict(zip(series, colours, strict=False))
+        words: dict[str, Any] = {"title": title, "unit": "per cent", "label_size": 7}
+        return partial(bars, labels=runs.traces, series=series, colours=own, legend=True, **words)
 
-def _bars(
-    axes: Axes,
-    title: str,
-    runs: MalleableRuns,
-    series: Sequence[tuple[str, str, str, str]],
-    width: float,
-) -> None:
-    """Draw a bar for each trace and each of the series: policy, difference, label, colour."""
-    for number, (policy, difference, label, colour) in enumerate(series):
-        shift = (number - (len(series) - 1) / 2) * width
-        at = [place + shift for place in range(len(runs.traces))]
-        gains = [runs.gain(trace, policy, difference).mean for trace in runs.traces]
-        axes.bar(at, gains, width, color=colour, label=label)
-    axes.set_title(title, fontsize=10, color=INK)
-    axes.set_xticks(range(len(runs.traces)), runs.traces, fontsize=7)
-    axes.axhline(0, color=INK, lw=0.8)
-    axes.set_ylabel("per cent", color=INK)
-    axes.legend(frameon=False, fontsize=7, ncols=2)
-    reduce_frame(axes)
+    policies = {policy: (policy, SAME) for policy in COLOURS}
+    ours = {f"{100 * share:g} %": (OURS, each) for share, each in shares.items()}
+    panels = [
+        panel("all jobs are malleable", policies, COLOURS.values()),
+        panel(f"{OURS}, by the share of malleable jobs", ours, shades),
+    ]
+    return encode(chart("Gain over EASY in mean turnaround", 4.2, [panels], sharey=True), "png")
