@@ -42,7 +42,6 @@ from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
 from simulator.workload_models.fake_predictions import (
     QUALITATIVE,
-    Bounds,
     FakePredictor,
     GivenEstimates,
     job_bounds,
@@ -108,12 +107,6 @@ def workload(trace: str) -> str:
     return next((name for start, name in PAPER.workloads.items() if trace.startswith(start)), trace)
 
 
-def printed_bounds(workload: str) -> dict[str, Bounds] | None:
-    """Bounds of tables 5.1 to 5.3; None of a workload that is not there."""
-    bounds = PAPER.bounds.get(workload)
-    return bounds and {name: Bounds(*limits) for name, limits in bounds.items()}
-
-
 def deviation_of(error: float, group: str) -> float:
     """Standard deviation that 5.6.1 pairs with an error; that of the next smaller printed error.
 
@@ -137,7 +130,7 @@ def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[A
     """Predictions of the jobs, (n,) float64, s."""
     sizes = jobs.processors.astype(np.float64)
     computed = job_bounds(jobs.run, sizes)
-    printed = printed_bounds(workload(parameters["trace"])) or computed
+    printed = PAPER.bounds.get(workload(parameters["trace"]), computed)  # tables 5.1 to 5.3
     bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
     executables = jobs.labels.get("executable", np.full(len(jobs), -1))
     fake = FakePredictor(jobs.run, sizes, executables, bounds, int(parameters["seed"]))
@@ -181,7 +174,7 @@ class Cell(NamedTuple):
     policy: str
 
 
-class ErrorResults:
+class ErrorResults(StudyResults):
     """Results of all runs by cell, kind of errors and error or percentage.
 
     Attributes
@@ -194,16 +187,16 @@ class ErrorResults:
     """
 
     def __init__(self, rows: Sequence[Row]) -> None:
-        self._results = StudyResults(rows, _key)
+        super().__init__(rows, _key)
         self.short_jobs_pct = {
             workload(row.parameters["trace"]): float(row.result["under_one_minute_pct"])
             for row in rows
         }
-        known = self._results.parts()
+        known = self.parts()
         self.workloads = list(dict.fromkeys(cell.workload for cell in known))
         self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if Cell(w, p) in known]
-        self.series = list(dict.fromkeys(series for _, series, _ in self._results))
-        self.seeds = max(map(len, self._results.rows.values()), default=0)
+        self.series = list(dict.fromkeys(series for _, series, _ in self))
+        self.seeds = max(map(len, self.rows.values()), default=0)
 
     def of(self, category: str) -> str | None:
         """Kind of errors of a category, with narrow deviations if both were run."""
@@ -211,30 +204,30 @@ class ErrorResults:
 
     def xs(self, series: str | None) -> list[float]:
         """Errors or percentages of a kind, ascending."""
-        return sorted({at for _, of, at in self._results if of == series})
+        return sorted({at for _, of, at in self if of == series})
 
-    def values(self, cell: Cell, series: str | None, at: float, metric: str = P95) -> list[float]:
-        """A metric at a point, in the order of the seeds; empty if it was not run."""
-        return self._results.values((cell, series, at), metric)
+    def p95(self, cell: Cell, series: str | None, at: float) -> list[float]:
+        """P95 of the bounded slowdown at a point, by seed; empty if it was not run."""
+        return self.values((cell, series, at), P95)
 
     def curve(self, cell: Cell, series: str | None) -> tuple[list[float], list[float]]:
         """Errors or percentages that were run, and the mean over the seeds of the P95 at each."""
-        values = {x: self.values(cell, series, x) for x in self.xs(series)}
+        values = {x: self.p95(cell, series, x) for x in self.xs(series)}
         return [x for x in values if values[x]], [mean(each) for each in values.values() if each]
 
     def ratios(self, cell: Cell, category: str, at: float, reference: float = 5) -> list[float]:
         """P95 at one error over that at another, by seed."""
         series = self.of(category)
-        return quotients(self.values(cell, series, at), self.values(cell, series, reference))
+        return quotients(self.p95(cell, series, at), self.p95(cell, series, reference))
 
-    def data(self) -> Iterator[dict[str, Any]]:
+    def points(self) -> Iterator[dict[str, Any]]:
         """All points with means over the seeds, for JSON."""
-        for cell, series, at in self._results:
+        for cell, series, at in self:
             name, category = "percentage", series.removesuffix(WIDE)
             point = {"workload": cell.workload, "policy": cell.policy, "category": category}
             if category not in QUALITATIVE:
                 name, point["deviations"] = "error", "narrow" if series == category else "wide"
-            intervals = {m: self._results.interval((cell, series, at), m) for m in (P95, MEAN)}
+            intervals = {m: self.interval((cell, series, at), m) for m in (P95, MEAN)}
             yield point | {name: at} | {m: plain(interval) for m, interval in intervals.items()}
 
 
@@ -319,8 +312,8 @@ def _over_others(results: ErrorResults, workload: str, category: str) -> Interva
     for cell in [cell for cell in cells if cell.workload == workload]:
         others = [c for c in cells if c.policy == cell.policy and c.workload != workload]
         for at in results.xs(series) if others else ():
-            own = results.values(cell, series, at)
-            highest = map(max, zip(*(results.values(c, series, at) for c in others), strict=False))
+            own = results.p95(cell, series, at)
+            highest = map(max, zip(*(results.p95(c, series, at) for c in others), strict=False))
             ratios.append(quotients(own, list(highest)))
     return geometric(ratios)
 
@@ -341,8 +334,8 @@ def _similarity(results: ErrorResults) -> Interval:
                 (a, b)
                 for series in results.series
                 for x in results.xs(series)
-                if (a := mean(results.values(Cell(workload, "EASY"), series, x))) == a
-                and (b := mean(results.values(Cell(workload, policy), series, x))) == b
+                if (a := mean(results.p95(Cell(workload, "EASY"), series, x))) == a
+                and (b := mean(results.p95(Cell(workload, policy), series, x))) == b
             ]
             correlations.append(_spearman([a for a, _ in pairs], [b for _, b in pairs]))
     return mean_interval([each for each in correlations if each == each])
@@ -367,17 +360,7 @@ def _spearman(xs: Sequence[float], ys: Sequence[float]) -> float:
 
 COLOURS: Final = ("#1f6fb2", "#d98c2b", "#3f8f5b", "#8d6a9f")
 #: Number of a figure -> workload (None: all) and categories.
-FIGURES: Final[dict[str, tuple[str | None, tuple[str, ...]]]] = {
-    "5.1": (None, ("pure-equal",)),
-    "5.2": ("SDSC-Par-96", ("equal", "large", "short")),
-    "5.3": ("CTC", ("equal", "large", "short")),
-    "5.4": ("KTH", ("equal", "large", "short")),
-    "5.5": ("LANL", ("equal", "large", "short")),
-    "5.6": ("CTC", QUALITATIVE),
-    "5.7": ("LANL", QUALITATIVE),
-    "5.8": ("KTH", QUALITATIVE),
-    "5.9": ("SDSC-Par-96", QUALITATIVE),
-}
+FIGURES: Final[dict[str, tuple[str | None, list[str]]]] = PAPER.figures
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
@@ -395,7 +378,7 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     ]  # fmt: skip
     title = "95th percentile of the bounded slowdown, by error or share of converted jobs (%)"
     parts = [title, *(lines(results, *table) for table in tables)]
-    data = {"seeds": results.seeds, "points": [*results.data()]}
+    data = {"seeds": results.seeds, "points": [*results.points()]}
     return reported(parts, data, claims(results), {} if out is None else pictures(results))
 
 
@@ -408,7 +391,7 @@ def lines(
     ]
 
     def cell(key: tuple[str, str, str], x: float) -> str:
-        values = results.values(Cell(*key[:2]), key[2], x)
+        values = results.p95(Cell(*key[:2]), key[2], x)
         return plus_minus(mean_interval(values)) if values else ""
 
     cells = [each for each in results.cells if workload in (None, each.workload)]
@@ -457,7 +440,7 @@ def _line(
 ) -> None:
     """Draw the means over the seeds, and the range of the seeds."""
     xs, means = results.curve(cell, results.of(category))
-    values = [results.values(cell, results.of(category), x) for x in xs]
+    values = [results.p95(cell, results.of(category), x) for x in xs]
     axes.plot(xs, means, color=colour, marker="o", markersize=4, label=name)
     lowest, largest = ([pick(each) for each in values] for pick in (min, max))
     axes.fill_between(xs, lowest, largest, color=colour, alpha=0.2, linewidth=0)

@@ -39,33 +39,16 @@ MANY: Final = 50
 LOWER_SHARE: Final = 0.04
 
 
-class Bounds(msgspec.Struct, frozen=True):
-    """Lower and upper bound of a variable of the jobs.
-
-    Raises
-    ------
-    ValueError : the lower bound is above the upper one.
-    """
-
-    lower: float
-    upper: float
-
-    def __post_init__(self) -> None:
-        """Check the order."""
-        if not self.lower <= self.upper:
-            raise ValueError(f"lower must be <= upper, got {self.lower} and {self.upper}")
-
-    @classmethod
-    def of(cls, values: Floats) -> Bounds:
-        """Half of the 95th percentile, and the share `LOWER_SHARE` of that (5.5.1)."""
-        upper = float(np.percentile(values, 95)) / 2
-        return cls(LOWER_SHARE * upper, upper)
+def bounds_of(values: Floats) -> tuple[float, float]:
+    """Lower and upper bound: half of the 95th percentile, and a share of that (5.5.1)."""
+    upper = float(np.percentile(values, 95)) / 2
+    return LOWER_SHARE * upper, upper
 
 
-def job_bounds(run_s: Floats, processors: Floats) -> dict[str, Bounds]:
+def job_bounds(run_s: Floats, processors: Floats) -> dict[str, tuple[float, float]]:
     """Bounds of "run" (s), "processors" and "area", their product, from jobs; (n,) float64 each."""
     variables = {"run": run_s, "processors": processors, "area": run_s * processors}
-    return {name: Bounds.of(values) for name, values in variables.items()}
+    return {name: bounds_of(values) for name, values in variables.items()}
 
 
 class FakePredictor(msgspec.Struct, frozen=True):
@@ -79,14 +62,14 @@ class FakePredictor(msgspec.Struct, frozen=True):
     run_s : (n,) float64, run times, > 0.
     processors : (n,) float64.
     executables : (n,) int64, negative where the application is not known.
-    bounds : of the categories, by "run", "processors" and "area".
+    bounds : lower and upper one of the categories, by "run", "processors" and "area".
     seed : of the draws.
     """
 
     run_s: Floats
     processors: Floats
     executables: NDArray[np.int64]
-    bounds: Mapping[str, Bounds]
+    bounds: Mapping[str, tuple[float, float]]
     seed: int
 
     def quantitative(self, category: Quantitative, error_pct: float, deviation: float) -> Floats:
@@ -135,7 +118,7 @@ class FakePredictor(msgspec.Struct, frozen=True):
         rng = np.random.default_rng(self.seed)
         almost, n = self._almost_exact(rng), len(self.run_s)
         converted = 100 * rng.random(n) <= rng.normal(percentage, deviation, n)
-        lower, upper = self.bounds["run"].lower, self.bounds["run"].upper
+        lower, upper = self.bounds["run"]
         shortened = self.run_s - upper
         shortened = np.where(shortened > lower, lower - 1, shortened)
         predicted = almost
@@ -154,16 +137,18 @@ class FakePredictor(msgspec.Struct, frozen=True):
         ValueError : the category is unknown or has drawn members.
         """
         run, sizes, area = self.run_s, self.processors, self.run_s * self.processors
-        of_run, of_sizes, of_area = (self.bounds[name] for name in ("run", "processors", "area"))
+        (short, large), (few, many), (small, vast) = (
+            self.bounds[name] for name in ("run", "processors", "area")
+        )
         members: dict[str, Bools] = {
-            "high-processors": sizes > of_sizes.upper,
-            "low-processors": sizes < of_sizes.lower,
-            "large": run > of_run.upper,
-            "short": run < of_run.lower,
-            "high-area": area > of_area.upper,
-            "low-area": area < of_area.lower,
+            "high-processors": sizes > many,
+            "low-processors": sizes < few,
+            "large": run > large,
+            "short": run < short,
+            "high-area": area > vast,
+            "low-area": area < small,
             "more-executed": self._often_executed(),
-            "not-small": (run > of_run.lower) | (sizes > of_sizes.lower),
+            "not-small": (run > short) | (sizes > few),
             "pure-equal": np.zeros(len(run), np.bool_),
         }
         members["low-processors-and-short"] = members["short"] & members["low-processors"]
