@@ -307,7 +307,7 @@ def program(iterations: int, seconds: float) -> list[str]:
 
 
 def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
-    """Six real jobs on 16 virtual processors: how near the prediction is, is for people."""
+    """Four real jobs on 16 virtual processors: how near the prediction is, is for people."""
     drawn = [
         DemoJob(
             at_s=0.5 * number,
@@ -319,7 +319,7 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
             topology=Topology("arbitrary", step=2),
             walltime_s=60.0,
         )
-        for number in range(6)
+        for number in range(4)
     ]
     run_workload(drawn, PROCESSORS, "fcfs-pr", tmp_path, lambda *_: None)
     told = replay(tmp_path, "--predict")
@@ -328,7 +328,7 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
     facts = json.loads(replay(tmp_path, "--predict", "--json").stdout)
     assert facts["identical"]
     assert facts["resizes"] > 0
-    assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 6
+    assert facts["predicted"]["jobs"] == facts["live"]["jobs"] == 4
     assert facts["left_out"] == []
     assert facts["as_measured"] == []
     plain = "substr(submission, 1, instr(submission, char(10) || 'seal:') - 1)"

@@ -5,6 +5,7 @@ The batch jobs run their scripts, so the agents are real.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import sys
@@ -33,11 +34,23 @@ OPTIONS = {
 }
 
 
+#: Run by each Python process at its start: the service looks at batch jobs more often.
+CUSTOMIZE = """
+import sys
+if "serve" in sys.orig_argv:
+    from scheduler.service.pools import batch_jobs
+    batch_jobs.LOOK_UP_S = 1.0
+"""
+
+
 @pytest.fixture
 def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeSlurm:
     """Programs in place of those of Slurm, first on PATH."""
     made = FakeSlurm(tmp_path / "slurm")
     monkeypatch.setenv("PATH", made.environment()["PATH"])
+    (made.programs / "sitecustomize.py").write_text(CUSTOMIZE)
+    before = os.environ.get("PYTHONPATH", "")
+    monkeypatch.setenv("PYTHONPATH", f"{made.programs}{os.pathsep}{before}".rstrip(os.pathsep))
     return made
 
 
