@@ -22,6 +22,7 @@ from scheduler.node.logs import BoundedLog
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode, request_of
 from scheduler.service.assembly import Components
+from scheduler.service.components.job_changes import merged
 from scheduler.service.components.node_states import partition_infos
 from scheduler.service.components.remap_scheduler import wrong_size
 from scheduler.service.driver import Driver
@@ -294,6 +295,7 @@ class RequestHandler:
                 if len(message.jobs) == 1:
                     raise
                 refused.append((place, str(error)))
+        events = merged(events)
         self._driver.events += events
         answer = m.UnchangedJobs(refused=refused) if refused else m.Done()
         self._answer_later(peer, message.id, partial(self._changed, events, answer))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
@@ -45,6 +45,8 @@ FOLLOWING: Mapping[str, tuple[str, ...]] = {
     "dependency": ("conditions",),
     "begin": ("conditions",),
 }
+#: Jobs that wait for each other that a message names, at most.
+MOST_OF_CHAIN = 20
 
 
 class JobChanges:
@@ -311,13 +313,30 @@ class JobChanges:
                 chain = [other, before]
                 while chain[-1] != number:
                     chain.append(came_from[chain[-1]])
-                text = " -> ".join(map(str, reversed(chain)))
+                names = [*map(str, reversed(chain))]
+                if len(names) > MOST_OF_CHAIN:
+                    names[MOST_OF_CHAIN // 2 : -MOST_OF_CHAIN // 2] = ["..."]
+                text = " -> ".join(names)
                 raise ReshapeError(f"job {number} would wait for itself: {text}")
             if other not in came_from:
                 came_from[other] = before
                 job = self._core.jobs.get(other)
                 conditions = None if job is None else job.conditions
                 todo += [(other, further) for further in _waits_for(conditions)]
+
+
+def merged(events: Sequence[Event]) -> list[Event]:
+    """Make one event of those of a request that differ in the tasks of an array alone.
+
+    The sets of an array may have thousands of intervals, through which each event has to go.
+    """
+    others, sets = list[Event](), dict[Event, list[ProcSet]]()
+    for event in events:
+        if isinstance(event, HoldChanged | JobCancelled) and event.tasks is not None:
+            sets.setdefault(replace(event, at=events[-1].at, tasks=None), []).append(event.tasks)
+        else:
+            others.append(event)
+    return others + [replace(event, tasks=ProcSet.union(own)) for event, own in sets.items()]
 
 
 def _by(job: Job, user: str) -> str:

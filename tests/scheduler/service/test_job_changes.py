@@ -155,6 +155,29 @@ def test_a_job_that_is_named_often_is_changed_once(desk: Desk) -> None:
     assert "Expected `array` of length <= 100000 - at `$.jobs`" in refusal(desk, many)
 
 
+def test_tasks_that_are_named_one_by_one_are_changed_together(desk: Desk) -> None:
+    array, job = submit(desk, array="0-9999"), submit(desk)
+    names = [m.JobTasks(array, str(2 * n)) for n in range(2500, 4000)]
+    names[700:700] = [m.JobTasks(job), m.JobTasks(array, "20000")]
+    answer = ask(desk, m.ChangeJobs(jobs=names, change=m.CancelJob()))
+    assert isinstance(answer, m.UnchangedJobs)
+    assert [place for place, _ in answer.refused] == [701]
+    assert info(desk, job).state == "CANCELLED"
+    left = info(desk, array).pending_tasks  # task 0 has come to the queue
+    assert (left[:17], left[-20:]) == ("1-4999,5001,5003,", ",7995,7997,7999-9999")
+    events = desk.components.journal.rows("SELECT job FROM events WHERE kind='JobCancelled'")
+    assert [number for (number,) in events] == [job, array]
+
+
+def test_a_long_chain_of_jobs_is_named_in_part(desk: Desk) -> None:
+    first = submit(desk, hold=True)
+    for number in range(first, first + 40):
+        submit(desk, dependency=f"afterok:{number}")
+    text = refusal(desk, update(first, dependency=f"afterok:{first + 40}"))
+    assert text.startswith("job 1 would wait for itself: 1 -> 41 -> 40 -> ")
+    assert text.endswith(" -> 34 -> 33 -> ... -> 10 -> 9 -> 8 -> 7 -> 6 -> 5 -> 4 -> 3 -> 2 -> 1")
+
+
 def test_only_administrators_release_what_they_have_held(desk: Desk) -> None:
     job = submit(desk, ANN)
     assert ask(desk, m.ChangeJobs.one(job, m.HoldJob()), ANN) == m.Done()
