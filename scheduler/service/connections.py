@@ -174,14 +174,13 @@ class Connections:
         self._owner = owner(directory.owner)
         self._keys = AccessKeys(directory.path, directory.owner)
         self._refusals = BoundedLog(log)
-        # Each has a context of its own: to end one is to wait until its connections are closed.
-        self._local_context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-        self._local = self._local_context.socket(zmq.ROUTER)
+        self._local = self._context.socket(zmq.ROUTER)
         self._memory = MemoryGuard()
         self._remote: zmq.Socket[bytes] | None = None
         self._questions: zmq.Socket[bytes] | None = None  # of ZeroMQ, whether a key may connect
         self._gate: GateLink | None = None
+        self._server_keys: ServerKeys | None = None
         #: Address of the connection to which the next question about each lane belongs.
         self._verifying: dict[int, str] = {}
         self._unread: set[str] = set()  # addresses of whose next message the gate is told
@@ -206,50 +205,63 @@ class Connections:
         _bind(self._local, self._directory.socket)
         self._poller.register(self._local, zmq.POLLIN)
 
-    def _reset_local(self, growth: int) -> None:
-        """Close all local connections, and with them what ZeroMQ keeps of unfinished messages."""
-        self._refuse(
-            "message",
-            "the memory of the service has grown by %d MiB, possibly by messages without an end:"
-            " all local connections are closed, and their peers connect again",
-            growth >> 20,
-        )
-        self._files.restore()
-        self._poller.unregister(self._local)
-        self._local.close(linger=0)
-        self._local_context.term()
-        self._local_context = zmq.Context()
-        self._local = self._local_context.socket(zmq.ROUTER)
-        self._bind_local()
-        self._memory.accept()
-
     def _bind_remote(self, listen: str) -> None:
-        lanes = self._directory.lanes
-        gate = self._gate = GateLink(listen, lanes, self._directory.log("gate"))
+        gate = self._gate = GateLink(listen, self._directory.lanes, self._directory.log("gate"))
         host, port = parse_listen(listen)
         public_host = socket.gethostname() if host in ("*", "0.0.0.0", "[::]") else host
-        keys = self._keys.prepare(f"tcp://{public_host}:{port}")
+        self._server_keys = self._keys.prepare(f"tcp://{public_host}:{port}")
+        self._bind_lanes(self._server_keys)
+        self._poller.register(gate.reports, zmq.POLLIN)
+        gate.process.keep_running()
+        log.info(
+            "listening on tcp://%s with CURVE; access files in %s", gate.address, self._keys.folder
+        )
+
+    def _bind_lanes(self, keys: ServerKeys) -> None:
+        """Open the socket behind the gate, and the one at which ZeroMQ asks about keys."""
         self._questions = self._context.socket(zmq.ROUTER)
         self._questions.bind("inproc://zeromq.zap.01")
         self._remote = self._context.socket(zmq.ROUTER)
         _limit(self._remote)
         _secure(self._remote, keys)
-        for number, lane in enumerate(lanes):
+        for number, lane in enumerate(self._directory.lanes):
             self._remote.setsockopt(zmq.ZAP_DOMAIN, str(number).encode())
             _bind(self._remote, lane)
-        for readable in (self._questions, self._remote, gate.reports):
+        for readable in (self._questions, self._remote):
             self._poller.register(readable, zmq.POLLIN)
-        gate.process.keep_running()
-        log.info(
-            "listening on tcp://%s with CURVE; access files in %s", gate.address, self._keys.folder
+
+    def _reset(self, growth: int) -> None:
+        """Close all connections, and with them the messages that ZeroMQ keeps for their peers."""
+        self._refuse(
+            "message",
+            "the memory of the service has grown by %d MiB, possibly by messages without an end or"
+            " answers that nobody reads: all connections are closed, and their peers connect again",
+            growth >> 20,
         )
+        self._files.restore()
+        for router in self._routers:
+            self._poller.unregister(router)
+            router.close(linger=0)
+        self._context.term()
+        self._context = zmq.Context()
+        self._local = self._context.socket(zmq.ROUTER)
+        self._bind_local()
+        if self._server_keys is not None:
+            self._bind_lanes(self._server_keys)
+        self._memory.accept()
+
+    @property
+    def _routers(self) -> list[zmq.Socket[bytes]]:
+        """The open sockets."""
+        routers = (self._questions, self._remote, self._local)
+        return [router for router in routers if router is not None]
 
     def wait(self, milliseconds: int) -> None:
         """Wait until a message has arrived; answer the handshakes of TCP connections."""
         self._poller.poll(milliseconds)
         self._files.keep()
         if growth := self._memory.growth():
-            self._reset_local(growth)
+            self._reset(growth)
         if self._gate is not None:
             self._gate.process.keep_running()
             self._read_reports(self._gate)
@@ -385,10 +397,8 @@ class Connections:
         """Close the sockets; what was sent last gets one second to leave."""
         self._files.close()
         self._memory.close()
-        for router in (self._questions, self._remote, self._local):
-            if router is not None:
-                router.close(linger=1000)
-        self._local_context.term()
+        for router in self._routers:
+            router.close(linger=1000)
         self._context.term()
         if self._gate is not None:
             self._gate.close()

@@ -8,10 +8,11 @@ takes the name of the socket away while few files are left; then no new connecti
 
 ZeroMQ keeps all frames of a message until the last one has come, and has no limit for their number.
 On TCP the gate counts the bytes of each connection. On the local socket nothing stands between
-ZeroMQ and its peers, so the service watches its own memory. When that has grown much, the service
-closes all local connections, with which ZeroMQ gives up what it has kept of their messages. Their
-peers connect again and repeat what was not answered, as after a restart of the service; so it does
-no harm if the memory has grown for another reason.
+ZeroMQ and its peers. ZeroMQ also keeps the answers that a peer does not read, of any size. So the
+service watches its own memory. When that has grown much, the service closes all connections, with
+which ZeroMQ gives up what it has kept of their messages. Their peers connect again and repeat what
+was not answered, as after a restart of the service; so it does no harm if the memory has grown for
+another reason.
 
 With a full disk, the service decides nothing until its journal can be written again. Messages of
 agents and applications are held and handled afterwards, so that no report is lost; jobs wait at
@@ -40,7 +41,7 @@ log = logging.getLogger(__name__)
 
 #: Most files that the service allows itself and its children, if the system allows as many.
 MOST_FILES = 16384
-#: Growth of the resident memory after which the local connections are closed, in bytes.
+#: Growth of the resident memory after which all connections are closed, in bytes.
 MOST_GROWTH_BYTES = 256 << 20
 _PAGE_BYTES = resource.getpagesize()
 

@@ -33,6 +33,7 @@ from scheduler.protocol.client import ServiceConnection, connect
 from scheduler.service.assembly import Components
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
+from scheduler.service.limits import MOST_GROWTH_BYTES
 
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0, user="root")
 PATIENCE_S = LIMIT_S
@@ -117,6 +118,22 @@ def queue(service: Path) -> list[tuple[int, str]]:
     answer = ask(service, m.ListJobs())
     assert isinstance(answer, m.JobListing)
     return [(job.job, job.user) for job in answer.jobs]
+
+
+def test_all_connections_are_closed_if_the_memory_grows_and_are_opened_again(
+    station: Station,
+) -> None:
+    """The answers that a peer does not read are kept for it, over TCP as in the directory."""
+    local = ServiceConnection(station.directory.endpoint)
+    with local, connect(station.admin) as remote:
+        for client in (local, remote):
+            assert isinstance(client.request(m.ServerInfo(), PATIENCE_S), m.Info)
+        held = b"x" * (MOST_GROWTH_BYTES + (16 << 20))
+        station.counts("message", 1)
+        station.counts("connection", 1)  # the gate says that ZeroMQ has ended one
+        del held
+        for client in (local, remote):
+            assert isinstance(client.request(m.ServerInfo(), PATIENCE_S), m.Info)
 
 
 def test_the_key_determines_user_and_role(station: Station) -> None:
