@@ -53,7 +53,6 @@ class Forecast:
     now : time of the state that it begins from, s.
     core : the core at the end of the forecast.
     loop, jobs : what was run.
-    last : number of the last job that was submitted before.
     until : end of the forecast, s.
     awaited : numbers of the rigid jobs with whose starts the loop ended.
     time_is_over : whether it ended because of the time that it took.
@@ -63,7 +62,6 @@ class Forecast:
     core: Core
     loop: EventLoop
     jobs: ExpectedJobs
-    last: int
     until: float
     awaited: frozenset[int]
     time_is_over: bool
@@ -104,10 +102,6 @@ class Forecast:
             processors = str(allocated)
         end = self.end(job)
         return JobForecast(job, start, None if end == inf else end, processors, simulated.sizes)
-
-    def submitted(self, index: int = 0) -> JobForecast:
-        """Return what the job at this index among the submitted ones is expected to do."""
-        return self.of(self.last + 1 + index)
 
 
 def forecast(
@@ -158,7 +152,7 @@ def forecast(
             loop.run(until, awaited)
         except TimeoutError as over:
             until, time_is_over = max(state.now, *over.args), True
-    return Forecast(state.now, core, loop, jobs, state.last, until, awaited, time_is_over)
+    return Forecast(state.now, core, loop, jobs, until, awaited, time_is_over)
 
 
 def _ends_follow_from_starts(

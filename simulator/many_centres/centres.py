@@ -163,7 +163,8 @@ class Centre:
         now = self._clock()
         if self._forecast is None or self._forecast_at != now or self._forecast[0] is not request:
             state = replace(RecordedState.of_core(self.core), now=now)
-            answer = forecast(state, [self._asked(request)], only=[state.last + 1]).submitted()
+            number = state.last + 1
+            answer = forecast(state, [self._asked(request)], only=[number]).of(number)
             self._forecast, self._forecast_at = (request, answer), now
         return self._forecast[1]
 

@@ -235,7 +235,7 @@ def test_a_forecast_without_time_knows_the_first_instant_only(name: str) -> None
     state, spec = RecordedState.of_core(site), JobSpec(1, 5.0)
     found = forecast(state, [spec], limit_s=0.0)
     assert (found.until, found.time_is_over, found.starts) == (0.0, True, {})
-    assert found.submitted().start is None
+    assert found.of(state.last + 1).start is None
     ample = forecast(state, [spec], limit_s=3600.0)
     assert (ample.starts, ample.time_is_over) == (forecast(state, [spec]).starts, False)
     short = quote(state, spec, Outlook(futures=2, limit_s=0.0))
