@@ -41,7 +41,6 @@ from scheduler.model.events import (
     ReservationCancelled,
     ReservationRequested,
     ResizePoint,
-    SizesRequested,
     Wakeup,
 )
 from scheduler.model.job import FINAL
@@ -119,23 +118,9 @@ RECHECK_TICKS = 20
 NOTE_TICKS = 20
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
-#: Events after which the processes of no job differ from what its state requires, unless an order
-#: says so.
-CHANGE_NO_PROCESSES = (
-    JobSubmitted,
-    JobUpdated,
-    JobSignalled,
-    HoldChanged,
-    ResizePoint,
-    SizesRequested,
-    Wakeup,
-    ClockSet,
-    DepthChanged,
-    DrainChanged,
-    NodeRemoved,
-    ReservationRequested,
-    ReservationCancelled,
-)
+#: The most frequent events of jobs. The processes of the job are then as its state requires, unless
+#: an order says otherwise.
+CHANGE_NO_PROCESSES = (JobSubmitted, ResizePoint)
 #: Events that a client has to be able to rely on when it has received the answer.
 DURABLE = (
     *(JobSubmitted, JobCancelled, HoldChanged, JobRequeued, JobSignalled, JobUpdated),
@@ -259,7 +244,7 @@ class Driver:
                 self._log(event.job, event)
             if isinstance(event, NodeJoined | NodeLost):
                 self.changed_jobs |= self._core.live.keys() | self._reports.known_jobs()
-            elif not isinstance(event, CHANGE_NO_PROCESSES):
+            elif isinstance(event, JobEvent) and not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
         return orders
 
