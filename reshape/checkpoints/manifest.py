@@ -269,7 +269,6 @@ class SavedCheckpoint:
 
     def __init__(self, folder: Path, manifest: Manifest) -> None:
         self.folder, self.manifest = folder, manifest
-        self._arrays = {declaration.name: declaration for declaration in manifest.arrays}
         self._mappings: dict[int, mmap.mmap] = {}
 
     # ------------------------------------------------------------ verification
@@ -326,8 +325,7 @@ class SavedCheckpoint:
 
     def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
         """Cuts of a ragged array on `size` processes, as a resize would choose them."""
-        name = ragged.counts.name
-        declaration = self._arrays[name]
+        declaration = ragged.counts.declaration
         layout = declaration.layout(self.manifest.size, self.manifest.cuts)
         parts = [self._part(declaration, layout, process) for process in range(layout.nprocs)]
         counts = np.concatenate(parts)
