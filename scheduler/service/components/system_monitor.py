@@ -80,6 +80,7 @@ class SystemMonitor:
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
+        self._silences: dict[str, str] = {}  # of nodes that were lost for it
         self._before: dict[str, str | None] = {}  # node -> its agent before the present one
         # Node -> its latest agent that was held back, and the listening time of its last report.
         self._held_back: dict[str, tuple[str, float]] = {}
@@ -146,6 +147,7 @@ class SystemMonitor:
             events.append(self.joined_event(hello.node, now))
         else:
             served_before = known.served_before
+        self._silences.pop(hello.node, None)
         self.reports.note(AgentState(hello, identity, self._listened_s, served_before))
         if hello.ends:
             log.info("agent ends node=%s", hello.node)
@@ -334,8 +336,8 @@ class SystemMonitor:
         return silent_s if silent_s > self._most_silent_s else 0.0
 
     def fault_of(self, node: str) -> str:
-        """Return why the agent of a node could not be started or ended; empty if not known."""
-        return self._starts.faults.get(node, "")
+        """Return why the agent of a node does not report; empty if not known."""
+        return self._starts.faults.get(node) or self._silences.get(node, "")
 
     def awaited(self) -> dict[str, str]:
         """Nodes whose agents the service starts and that have not reported, and why if known."""
@@ -385,6 +387,8 @@ class SystemMonitor:
                         "node lost node=%s pid=%d: its agent is silent for %.0f s",
                         *(node, agent.hello.pid, silent_s),
                     )
+                    if not gone:
+                        self._silences[node] = f"its agent was silent for {silent_s:.0f} s"
                     # The next agent reports the restart points, if it comes in time.
                     awaits = start_agents and gone
                     events.append(self._lose(node, now, None if awaits else ()))

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from desk import Desk
+from waiting import wait_until
 
-from scheduler.config.settings import NodeConfig
+from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.protocol import messages as m
 
 
@@ -56,3 +57,24 @@ def test_hosts_of_the_same_name_are_told_apart_by_their_addresses(desk: Desk) ->
         " one, or give each its own node"
     )
     assert any(isinstance(answer, m.Done) for answer in report(desk, "first"))
+
+
+def test_a_node_that_was_lost_says_for_how_long_its_agent_was_silent(tmp_path: Path) -> None:
+    nodes = [NodeConfig("a", 2, launcher="none")]
+    desk = Desk(tmp_path / "service", nodes, deadlines=Deadlines(node_lost_s=0.01))
+    report(desk, "first")
+
+    def node() -> m.NodeInfo:
+        desk.driver.tick(start_agents=False, heard_all=True)
+        (answer,) = desk.ask(b"x", m.ListMachine(part="nodes"))
+        assert isinstance(answer, m.Nodes)
+        return answer.nodes[0]
+
+    wait_until(lambda: node().state == "down")
+    assert node().reason == "its agent was silent for 0 s"
+    report(desk, "first")
+    (info,) = desk.ask(b"x", m.ServerInfo())
+    assert isinstance(info, m.Info)
+    assert info.nodes == [("a", 2, "up")]
+    assert desk.components.monitor.fault_of("a") == ""
+    desk.components.journal.close()
