@@ -10,7 +10,7 @@ from itertools import zip_longest
 from math import inf, isnan
 from operator import index
 from types import TracebackType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
 
 from mpi4py import MPI
@@ -23,7 +23,6 @@ from reshape.abort import (
     tell,
     write_whole_lines,
 )
-from reshape.checkpoints.checkpointing import Checkpointing
 from reshape.data.each_size import ClosingError, EachSize
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
@@ -41,6 +40,9 @@ from reshape.topology import Topology
 from reshape.wire.identity import Pace, identity
 from reshape.wire.link import Link
 from reshape.world import WORLD, allow_finalize, check_initialized, refuse_finalize, retire
+
+if TYPE_CHECKING:
+    from reshape.checkpoints.checkpointing import Checkpointing
 
 _OVER = "{} {!r}: the block 'with reshape.application()' is over; copy what is needed later"
 _Value = TypeVar("_Value")
@@ -363,6 +365,8 @@ class Application(Registrations):
             before; the directory belongs to another run or cannot be used; or all checkpoints to
             restart from are damaged.
         """
+        from reshape.checkpoints.checkpointing import Checkpointing  # few programs need it
+
         job = self._here()
         if self._checkpointing is not None:
             raise ReshapeError("app.checkpoint() is called twice: call it once")

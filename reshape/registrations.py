@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
 
 import numpy as np
 from mpi4py import MPI
@@ -16,7 +16,6 @@ from numpy.typing import ArrayLike, DTypeLike
 
 from redistribution import Cuts
 from redistribution.layout import MemoryOrder
-from reshape.checkpoints.manifest import SavedCheckpoint
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import (
@@ -38,6 +37,9 @@ from reshape.resizing.rank_order import restore_ranks
 from reshape.resizing.restart_point import RestartPoint, SavedState
 from reshape.resizing.transaction import restarted
 from reshape.wire.identity import Role
+
+if TYPE_CHECKING:
+    from reshape.checkpoints.manifest import SavedCheckpoint
 
 _Array = TypeVar("_Array", bound=Array)
 _NOT_YET = (
