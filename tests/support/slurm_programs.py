@@ -68,7 +68,7 @@ class SlurmPrograms:
         assert done.returncode == code, done.stdout + done.stderr
         return done.stderr if code else done.stdout
 
-    def call(self, name: str, *words: str, code: int = 0) -> str:
+    def call(self, name: str, *words: object, code: int = 0, **more: str) -> str:
         """Do the same in this process, which takes a tenth of the time."""
         directory = str(self._served.directory)
         with (
@@ -77,10 +77,11 @@ class SlurmPrograms:
             redirect_stdout(StringIO()) as stdout,
             redirect_stderr(StringIO()) as stderr,
         ):
-            patch.setenv("RESHAPE_DIR", directory)
+            for variable, value in {"RESHAPE_DIR": directory, **more}.items():
+                patch.setenv(variable, value)
             handlers = {number: signal.getsignal(number) for number in _HANDLED}
             try:
-                ended = main(name, "RESHAPE_DIR", directory, words)
+                ended = main(name, "RESHAPE_DIR", directory, [str(word) for word in words])
             except SystemExit as error:  # of argparse
                 ended = int(error.code or 0)
             finally:

@@ -79,7 +79,7 @@ def test_jobs_are_listed_held_changed_and_cancelled(
 def test_sizes_of_a_queued_job_are_a_range(programs: SlurmPrograms, shared_service: Any) -> None:
     size = {"min_processors": 2, "max_processors": 8}
     job = shared_service.submit(["sleep", "60"], 4, hold=True, **size)
-    assert " NumCPUs=2-8 NumTasks=4" in programs.run("scontrol", "show", "job", str(job))
+    assert " NumCPUs=2-8 NumTasks=4" in programs.call("scontrol", "show", "job", str(job))
 
 
 def test_scancel_cancels_only_what_all_its_options_choose(
@@ -87,11 +87,11 @@ def test_scancel_cancels_only_what_all_its_options_choose(
 ) -> None:
     job = int(programs.run("sbatch", "--parsable", "-J", "kept", "--wrap", "sleep 60"))
     shared_service.until(job, "RUNNING")
-    programs.run("scancel", "-t", "PENDING", job)
-    programs.run("scancel", "-n", "other", job)
-    programs.run("scancel", "-u", "nobody", job)
-    assert programs.run("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING\n"
-    programs.run("scancel", "-t", "R", "-n", "kept", "--me", job)
+    programs.call("scancel", "-t", "PENDING", job)
+    programs.call("scancel", "-n", "other", job)
+    programs.call("scancel", "-u", "nobody", job)
+    assert programs.call("squeue", "-h", "-j", job, "-o", "%T") == "RUNNING\n"
+    programs.call("scancel", "-t", "R", "-n", "kept", "--me", job)
     assert shared_service.wait(job).state == "CANCELLED"
 
 
@@ -132,10 +132,10 @@ def test_an_array_has_a_line_for_each_task(programs: SlurmPrograms, shared_servi
     job = int(told)
     shared_service.wait(job)
     assert (shared_service.work / f"slurm-{job}_2.out").read_text() == f"{job} 2\n"
-    told = programs.run("sacct", "-n", "-X", "-P", "-j", job, "-o", "jobid,state,exitcode")
+    told = programs.call("sacct", "-n", "-X", "-P", "-j", job, "-o", "jobid,state,exitcode")
     expected = [f"{job}_0|COMPLETED|0:0", f"{job}_1|FAILED|1:0", f"{job}_2|FAILED|2:0"]
     assert told.splitlines() == expected
-    assert programs.run("scancel", job, code=1).startswith("scancel: error: ")
+    assert programs.call("scancel", job, code=1).startswith("scancel: error: ")
 
 
 def test_srun_outside_of_a_job_runs_one(programs: SlurmPrograms) -> None:
@@ -256,19 +256,19 @@ def test_other_programs_are_not_replaced(shared_service: Any, tmp_path: Path) ->
 
 
 def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
-    assert programs.run("sinfo", "-h", "-o", "%P %D %c").split() == ["main*", "1", "8"]
-    assert re.fullmatch(r"(\d)/\d/0/8\n", programs.run("sinfo", "-ho%C"))
-    assert programs.run("sinfo", "-hN").split()[:3] == ["local", "1", "main*"]
-    assert programs.run("scontrol", "ping").endswith(" is UP\n")
-    assert "ExitCode" in programs.run("sacct", "--helpformat")
-    assert programs.run("scontrol", "show", "hostnames", "n[08-10],m").split() == [
+    assert programs.call("sinfo", "-h", "-o", "%P %D %c").split() == ["main*", "1", "8"]
+    assert re.fullmatch(r"(\d)/\d/0/8\n", programs.call("sinfo", "-ho%C"))
+    assert programs.call("sinfo", "-hN").split()[:3] == ["local", "1", "main*"]
+    assert programs.call("scontrol", "ping").endswith(" is UP\n")
+    assert "ExitCode" in programs.call("sacct", "--helpformat")
+    assert programs.call("scontrol", "show", "hostnames", "n[08-10],m").split() == [
         *("n08", "n09", "n10", "m")
     ]
-    told = programs.run("scontrol", "show", "hostnames", SLURM_JOB_NODELIST="a[1-2,4]")
+    told = programs.call("scontrol", "show", "hostnames", SLURM_JOB_NODELIST="a[1-2,4]")
     assert told.split() == ["a1", "a2", "a4"]
-    assert re.search(r"^ClusterName *= reshape$", programs.run("scontrol", "show", "config"), re.M)
-    assert "NodeName=local CPUAlloc=0 CPUTot=8" in programs.run("scontrol", "show", "node")
-    assert programs.run("sinfo", "--version").startswith("slurm ")
+    assert re.search(r"^ClusterName *= reshape$", programs.call("scontrol", "show", "config"), re.M)
+    assert "NodeName=local CPUAlloc=0 CPUTot=8" in programs.call("scontrol", "show", "node")
+    assert programs.call("sinfo", "--version").startswith("slurm ")
 
 
 def test_waiting_for_an_array_returns_the_highest_code(programs: SlurmPrograms) -> None:
@@ -287,9 +287,9 @@ def test_variables_stand_for_options(programs: SlurmPrograms, shared_service: An
         assert (told.name, told.walltime_s, told.requested) == (name, 5400, 3)
         assert told.ignored == "--account=me"
         assert (
-            programs.run("squeue", "-h", "-j", job, SQUEUE_FORMAT="%j %l") == f"{name} 01:30:00\n"
+            programs.call("squeue", "-h", "-j", job, SQUEUE_FORMAT="%j %l") == f"{name} 01:30:00\n"
         )
-        programs.run("scancel", job)
+        programs.call("scancel", job)
     assert "SBATCH_TIMELIMIT: " in programs.run(
         "sbatch", "-H", stdin=script, code=1, SBATCH_TIMELIMIT="x"
     )
@@ -328,29 +328,29 @@ srun -n 1 sh -c '{show}; {more}'
 
 def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
     """A running job ends at its walltime at the latest; an ended one names its nodes."""
-    job = int(programs.run("sbatch", "--parsable", "-t", "0-72:00", "--wrap", "sleep 60"))
+    job = int(programs.call("sbatch", "--parsable", "-t", "0-72:00", "--wrap", "sleep 60"))
     shared_service.until(job, "RUNNING")
     started_at = shared_service.job(job).started_at
     end = format_moment(started_at + 3 * 86400)
-    assert programs.run("squeue", "-h", "-j", job, "-w", "local", "-o", "%e") == f"{end}\n"
-    assert programs.run("squeue", "-h", "-j", job, "--notme") == ""
-    assert f" EndTime={end}" in programs.run("scontrol", "show", "job", job)
-    told = programs.run("sacct", "-nPX", "-j", job, "-o", "end,nodelist")
+    assert programs.call("squeue", "-h", "-j", job, "-w", "local", "-o", "%e") == f"{end}\n"
+    assert programs.call("squeue", "-h", "-j", job, "--notme") == ""
+    assert f" EndTime={end}" in programs.call("scontrol", "show", "job", job)
+    told = programs.call("sacct", "-nPX", "-j", job, "-o", "end,nodelist")
     assert told == "Unknown|local\n"
-    programs.run("scancel", job)
+    programs.call("scancel", job)
     shared_service.wait(job)
     fields = "state,nodelist,elapsedraw,timelimitraw"
     for since in ("now-1days", "today", "00:00"):
-        told = programs.run("sacct", "-nPX", "-j", job, "-S", since, "-o", fields, "-N", "local")
+        told = programs.call("sacct", "-nPX", "-j", job, "-S", since, "-o", fields, "-N", "local")
         assert re.fullmatch(r"CANCELLED\|local\|\d+\|4320\n", told)
-    assert programs.run("sacct", "-nPX", "-j", job, "-S", "tomorrow") == ""
-    assert programs.run("sacct", "-nPX", "-j", job, "-N", "n[1-9]") == ""
+    assert programs.call("sacct", "-nPX", "-j", job, "-S", "tomorrow") == ""
+    assert programs.call("sacct", "-nPX", "-j", job, "-N", "n[1-9]") == ""
 
 
 def test_ended_jobs_are_listed_in_several_requests(
     programs: SlurmPrograms, shared_service: Any
 ) -> None:
-    jobs = [int(programs.run("sbatch", "--parsable", "--wrap", "true")) for _ in range(3)]
+    jobs = [int(programs.call("sbatch", "--parsable", "--wrap", "true")) for _ in range(3)]
     for job in jobs:
         shared_service.wait(job)
     with Client(shared_service.directory) as service:
@@ -360,14 +360,14 @@ def test_ended_jobs_are_listed_in_several_requests(
 
 
 def test_each_task_has_a_line(programs: SlurmPrograms) -> None:
-    job = int(programs.run("sbatch", "--parsable", "-H", "--array=1-5:2%2", "--wrap", "true"))
+    job = int(programs.call("sbatch", "--parsable", "-H", "--array=1-5:2%2", "--wrap", "true"))
     try:
-        assert programs.run("squeue", "-h", "-j", job, "-o", "%i") == f"{job}_[1-5:2%2]\n"
-        told = programs.run("squeue", "-hr", "-j", job, "-o", "%i %t")
+        assert programs.call("squeue", "-h", "-j", job, "-o", "%i") == f"{job}_[1-5:2%2]\n"
+        told = programs.call("squeue", "-hr", "-j", job, "-o", "%i %t")
         assert told == "".join(f"{job}_{index} PD\n" for index in (1, 3, 5))
-        assert programs.run("squeue", "-h", "-j", f"{job}_3", "-o", "%i") == f"{job}_3\n"
+        assert programs.call("squeue", "-h", "-j", f"{job}_3", "-o", "%i") == f"{job}_3\n"
     finally:
-        programs.run("scancel", job)
+        programs.call("scancel", job)
 
 
 def test_nodes_are_chosen_by_name_and_state(programs: SlurmPrograms) -> None:
@@ -379,11 +379,11 @@ def test_nodes_are_chosen_by_name_and_state(programs: SlurmPrograms) -> None:
         ("-d", False),
         ("-r", True),
     ):
-        assert bool(programs.run("sinfo", "-hN", "-o", "%N", *words.split()).strip()) == found
+        assert bool(programs.call("sinfo", "-hN", "-o", "%N", *words.split()).strip()) == found
 
 
 def test_the_help_of_a_command(programs: SlurmPrograms) -> None:
-    assert "  -J, --job-name=VALUE\n" in programs.run("sbatch", "--help")
+    assert "  -J, --job-name=VALUE\n" in programs.call("sbatch", "--help")
 
 
 @pytest.mark.parametrize(
