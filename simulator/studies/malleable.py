@@ -8,16 +8,16 @@ differs from the base case, `BASE`. The report has gains over EASY, verdicts, an
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import encode
 from simulator.results.statistics import Interval, mean_interval
-from simulator.studies.charts import Panel, bars, chart
+from simulator.studies.charts import bars, chart
 from simulator.studies.claims import (
     Claim,
     Key,
@@ -31,6 +31,9 @@ from simulator.studies.claims import (
 )
 from simulator.studies.claims import paper as paper_of
 from simulator.study.study import ENDINGS, Parameters, Report, Row, grid_points, trace_path
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 #: The base case. `minimum` and `most` are multiples of the request, `data_mib` is for each
 #: processor requested, and `without` names a rule of malleable that is switched off.
@@ -287,19 +290,23 @@ def _picture(runs: MalleableRuns) -> bytes:
     shares = {BASE["share"]: SAME} | dict(sorted(by_share.items(), reverse=True))
     shades = (COLOURS[OURS], "#9db3cf", "#c5d1e0", "#dfe3e8")
 
-    def panel(title: str, cases: Mapping[str, tuple[str, str]], colours: Iterable[str]) -> Panel:
+    def panel(axes: Axes, title: str, colours: Mapping[tuple[str, str, str], str]) -> None:
         series = {
             label: [exactly(runs.gain(trace, *case).mean) for trace in runs.traces]
-            for label, case in cases.items()
+            for label, *case in colours
         }
-        own = dict(zip(series, colours, strict=False))
-        words: dict[str, Any] = {"title": title, "unit": "per cent", "label_size": 7}
-        return partial(bars, labels=runs.traces, series=series, colours=own, legend=True, **words)
+        own = dict(zip(series, colours.values(), strict=True))
+        bars(axes, runs.traces, series, None, own, title=title, unit="per cent", label_size=7)
+        axes.legend(frameon=False, fontsize=7, ncols=2)
 
-    policies = {policy: (policy, SAME) for policy in COLOURS}
-    ours = {f"{100 * share:g} %": (OURS, each) for share, each in shares.items()}
+    policies = {(policy, policy, SAME): colour for policy, colour in COLOURS.items()}
+    ours = [(f"{100 * share:g} %", OURS, each) for share, each in shares.items()]
     panels = [
-        panel("all jobs are malleable", policies, COLOURS.values()),
-        panel(f"{OURS}, by the share of malleable jobs", ours, shades),
+        partial(panel, title="all jobs are malleable", colours=policies),
+        partial(
+            panel,
+            title=f"{OURS}, by the share of malleable jobs",
+            colours=dict(zip(ours, shades, strict=False)),
+        ),
     ]
     return encode(chart("Gain over EASY in mean turnaround", 4.2, [panels], sharey=True), "png")
