@@ -289,7 +289,7 @@ def _computed(
             _points[:] = points
             pool = stack.enter_context(make(width) if width > 1 else InlineExecutor())
         else:
-            submit = _SentPoints(base, points, width)
+            submit = _sent_points(base, points, width)
             if isinstance(executor, Executor):
                 pool = executor
             else:
@@ -316,24 +316,22 @@ def _metrics_of(experiment: Experiment) -> dict[str, float]:
     return means_of(experiment.run(progress=False).metrics)
 
 
-class _SentPoints:
-    """Points for workers that share nothing with this process.
+def _sent_points(base: Experiment, points: Sequence[_GridPoint], width: int) -> SubmitRun[int]:
+    """Submit points to workers that share nothing with this process.
 
     The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
     its difference, with the digests of the files that it names.
     """
+    pickled, unsent = _cloudpickle().dumps(base), width
+    key = sha256(pickled).hexdigest()
 
-    def __init__(self, base: Experiment, points: Sequence[_GridPoint], width: int) -> None:
-        self._points, self._unsent = points, width
-        self._base = _cloudpickle().dumps(base)
-        self._key = sha256(self._base).hexdigest()
+    def submit(pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
+        nonlocal unsent
+        whole, unsent = whole or unsent > 0, unsent - 1  # the first ones, and all that need it
+        sent = _cloudpickle().dumps((points[i].values, input_files(points[i].experiment)))
+        return pool.submit(_run_sent, key, pickled if whole else None, sent)
 
-    def __call__(self, pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
-        """Submit a point; the first ones bring the base experiment, as all that need it."""
-        whole, self._unsent = whole or self._unsent > 0, self._unsent - 1
-        point = self._points[i]
-        sent = _cloudpickle().dumps((point.values, input_files(point.experiment)))
-        return pool.submit(_run_sent, self._key, self._base if whole else None, sent)
+    return submit
 
 
 def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
