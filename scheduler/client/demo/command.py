@@ -65,14 +65,6 @@ class RunMetrics(msgspec.Struct, frozen=True):
     resize_pause_ms: dict[str, float | None]
 
 
-class Predicted(msgspec.Struct, frozen=True):
-    """Metrics of one run as the simulator predicts them, seconds."""
-
-    mean_turnaround_s: float
-    mean_wait_s: float
-    makespan_s: float
-
-
 def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
     """Compute the metrics of a run whose jobs have all ended.
 
@@ -82,11 +74,7 @@ def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
     """
     if not jobs:
         raise ValueError("a run without jobs has no metrics")
-    turnarounds = [_ended_at(job) - job.submitted_at for job in jobs]
-    waits = [
-        (job.started_at if job.started_at is not None else _ended_at(job)) - job.submitted_at
-        for job in jobs
-    ]
+    waits, _, turnarounds = zip(*map(_times, jobs), strict=True)
     begin, end = min(job.submitted_at for job in jobs), max(map(_ended_at, jobs))
     statistics = stats_of(jobs, begin, end, processors)
     done = [resize for job in jobs for resize in job.resizes if resize.outcome == "done"]
@@ -124,6 +112,12 @@ def _median_ms(seconds: Iterator[float]) -> float | None:
 
 
 TAIL = 15
+#: Metrics that the simulator predicts, by their names in the table.
+PREDICTED = {
+    "mean turnaround": "mean_turnaround_s",
+    "mean wait": "mean_wait_s",
+    "makespan": "makespan_s",
+}
 LIMITS = (
     "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
     " They cannot become faster if there are more processors than cores. The synthetic applications"
@@ -138,7 +132,7 @@ class Results(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    predicted : run -> what the simulator predicts for it.
+    predicted : run -> metric of `PREDICTED` -> what the simulator predicts for it, s.
     report : path of the page that shows both runs.
     """
 
@@ -147,7 +141,7 @@ class Results(msgspec.Struct, frozen=True):
     scenario: str
     static: RunMetrics
     resizable: RunMetrics
-    predicted: dict[str, Predicted]
+    predicted: dict[str, dict[str, float]]
     report: str
 
 
@@ -184,9 +178,9 @@ def new_table(title: str) -> Table:
 
 def _times(job: JobInfo) -> tuple[float, float, float]:
     """Wait, run time and turnaround of an ended job, in seconds."""
-    assert job.ended_at is not None
-    started = job.started_at if job.started_at is not None else job.ended_at
-    return started - job.submitted_at, job.ended_at - started, job.ended_at - job.submitted_at
+    ended = _ended_at(job)
+    started = job.started_at if job.started_at is not None else ended
+    return started - job.submitted_at, ended - started, ended - job.submitted_at
 
 
 def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
@@ -201,14 +195,12 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
     table.add_column("")
     for heading in ("static", "resizable", "change"):
         table.add_column(heading, justify="right")
-    for label, before, after in (
-        ("mean turnaround", static.mean_turnaround_s, resizable.mean_turnaround_s),
-        ("  of the synthetic jobs", *waiting),
-        ("mean wait", static.mean_wait_s, resizable.mean_wait_s),
-        ("makespan", static.makespan_s, resizable.makespan_s),
-    ):
-        change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
-        table.add_row(label, f"{before:.1f} s", f"{after:.1f} s", change)
+    for label, name in PREDICTED.items():
+        came = getattr(static, name), getattr(resizable, name)
+        foreseen = (results.predicted[run][name] for run in ("static", "resizable"))
+        table.add_row(label, *_seconds(*came))
+        table.add_row("  predicted by the simulator", *_seconds(*foreseen))
+    table.add_row("mean turnaround of synthetic jobs", *_seconds(*waiting))
     used = static.utilization, resizable.utilization
     change = f"{100 * (used[1] - used[0]):+.1f} points"
     table.add_row("utilisation", *(f"{100 * part:.1f} %" for part in used), change)
@@ -224,33 +216,11 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
     return table
 
 
-def prediction_table(results: Results) -> Table:
-    """Table of what the simulator predicts for both runs, beside what came."""
-    table = new_table("Predicted by the simulator, and measured (seconds)")
-    table.add_column("")
-    for run in ("static", "resizable"):
-        for heading in (f"{run}\npredicted", "\nmeasured"):
-            table.add_column(heading, justify="right", no_wrap=True)
-    came = {"static": results.static, "resizable": results.resizable}
-    for label, name in (
-        ("mean turnaround", "mean_turnaround_s"),
-        ("mean wait", "mean_wait_s"),
-        ("makespan", "makespan_s"),
-    ):
-        cells = [
-            f"{getattr(values, name):.1f}"
-            for run in ("static", "resizable")
-            for values in (results.predicted[run], came[run])
-        ]
-        table.add_row(label, *cells)
-    return table
-
-
 def takeaways(results: Results) -> list[str]:
     """Three sentences about a comparison, with its numbers."""
     static, resizable, predicted = results.static, results.resizable, results.predicted
     foreseen = _change_pct(
-        predicted["static"].mean_turnaround_s, predicted["resizable"].mean_turnaround_s
+        *(predicted[run]["mean_turnaround_s"] for run in ("static", "resizable"))
     )
     came = _change_pct(static.mean_turnaround_s, resizable.mean_turnaround_s)
     used = [f"{100 * run.utilization:.0f} %" for run in (static, resizable)]
@@ -266,6 +236,12 @@ def takeaways(results: Results) -> list[str]:
         f"The {resizes} resizes on the way changed no result: {verified} of"
         f" {static.jobs + resizable.jobs} runs of programs verified theirs.",
     ]
+
+
+def _seconds(before: float, after: float) -> tuple[str, str, str]:
+    """Cells of two times, and of the change."""
+    change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
+    return f"{before:.1f} s", f"{after:.1f} s", change
 
 
 def _change_pct(before: float, after: float) -> float:
@@ -320,7 +296,6 @@ def print_report(
     waiting = [i for i, job in enumerate(workload) if job.kind in SYNTHETIC]
     means = [fmean(_times(run[i])[2] for i in waiting) for run in (static, resizable)]
     console.print(summary_table(results, (means[0], means[1])))
-    console.print(prediction_table(results))
     console.print(LIMITS, highlight=False)
     for number, text in enumerate(takeaways(results), 1):
         console.print(f"{number}. {text}", highlight=False)
@@ -411,7 +386,7 @@ def _compare_with_static(
     return [text for name, done in runs.items() for text in failures(name, done)]
 
 
-def _predict(out: Path, name: str) -> Predicted:
+def _predict(out: Path, name: str) -> dict[str, float]:
     """Let the simulator predict a run from its submissions and the costs of the machine in both.
 
     Programs that compute on more virtual processors than there are cores have the same speed on any
@@ -427,7 +402,8 @@ def _predict(out: Path, name: str) -> Predicted:
     done = subprocess.run(command, capture_output=True, check=False)
     if not done.stdout:
         raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
-    return msgspec.convert(msgspec.json.decode(done.stdout)["predicted"], Predicted)
+    predicted = msgspec.json.decode(done.stdout)["predicted"]
+    return {metric: predicted[metric] for metric in PREDICTED.values()}
 
 
 def write_page(folder: Path, names: Sequence[str], title: str) -> Path:

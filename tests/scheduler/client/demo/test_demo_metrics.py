@@ -6,7 +6,6 @@ import pytest
 from job_infos import T, ended
 
 from scheduler.client.demo.command import (
-    Predicted,
     Results,
     RunMetrics,
     failures,
@@ -119,7 +118,10 @@ def test_three_sentences_tell_what_a_comparison_shows() -> None:
     pauses = {"join": None, "move": None, "resume": None}
     static = RunMetrics(2, 2, 20.0, 10.0, 0.5, 60.0, 0, 0, pauses)
     resizable = RunMetrics(2, 1, 15.0, 1.0, 0.75, 50.0, 4, 3, pauses)
-    predicted = {"static": Predicted(10.0, 2.0, 50.0), "resizable": Predicted(8.0, 0.5, 40.0)}
+    predicted = {
+        name: {"mean_turnaround_s": turnaround_s, "mean_wait_s": 1.0, "makespan_s": 50.0}
+        for name, turnaround_s in (("static", 10.0), ("resizable", 8.0))
+    }
     waits, turnaround, results = takeaways(
         Results(0, 8, "malleable", static, resizable, predicted, "run.html")
     )
