@@ -17,7 +17,7 @@ import numpy as np
 from reshape.cli.options import FiniteRange, ParsedText, Seconds, WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.requests.submission import check_program, job_environment
-from scheduler.client.trial.comparison import Comparison, TrialResults
+from scheduler.client.trial.comparison import TrialComparison, TrialResults
 from scheduler.client.trial.driver import MistakeError
 from scheduler.client.trial.plan import Kill, Step, parse, random_plan, written_plan
 from scheduler.client.trial.run import Program, TrialRun
@@ -143,7 +143,7 @@ def try_program(
         except ReshapeError as error:
             raise click.UsageError(str(error)) from None
         repeats = any(step.kill == "job" for step in runs[1].done)
-        found = Comparison(rtol, ignore, once=repeats)
+        found = TrialComparison(rtol, ignore, once=repeats)
         found.compare(plain, resized)
         ctx.exit(_conclude(runs[1], steps, found))
 
@@ -200,7 +200,7 @@ def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
     return steps
 
 
-def _conclude(run: TrialRun, steps: Sequence[Step], found: Comparison) -> int:
+def _conclude(run: TrialRun, steps: Sequence[Step], found: TrialComparison) -> int:
     """Tell the result of the comparison; return the exit code."""
     for line in found.mistakes:
         click.echo(f"mistake: {line}")

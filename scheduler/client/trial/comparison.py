@@ -41,7 +41,7 @@ class TrialResults(NamedTuple):
 
 
 @dataclass
-class Comparison:
+class TrialComparison:
     """A comparison of a run with resizes and one without.
 
     Parameters

@@ -9,26 +9,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from scheduler.client.trial.comparison import Comparison, TrialResults
+from scheduler.client.trial.comparison import TrialComparison, TrialResults
 
 RTOL = 1e-12
 
 
 def compared(
     runs: list[TrialResults], rtol: float = RTOL, ignore: Sequence[re.Pattern[str]] = ()
-) -> Comparison:
-    found = Comparison(rtol, ignore)
+) -> TrialComparison:
+    found = TrialComparison(rtol, ignore)
     found.compare(*runs)
     return found
 
 
-def of_lines(plain: list[str], resized: list[str], rtol: float = RTOL) -> Comparison:
+def of_lines(plain: list[str], resized: list[str], rtol: float = RTOL) -> TrialComparison:
     runs = [TrialResults(lines, {}, Path(), frozenset()) for lines in (plain, resized)]
     return compared(runs, rtol)
 
 
 def test_the_order_of_lines_does_not_count_and_their_number_does() -> None:
-    assert of_lines(["a", "b 1.5", "b 1.5"], ["b 1.5", "b 1.5", "a"]) == Comparison(RTOL)
+    assert of_lines(["a", "b 1.5", "b 1.5"], ["b 1.5", "b 1.5", "a"]) == TrialComparison(RTOL)
     found = of_lines(["a", "b"], ["a", "a", "b"])
     assert found.mistakes == ["output only with resizes: a"]
 
@@ -68,7 +68,7 @@ def test_patterns_leave_lines_and_facts_out() -> None:
         for x in (1, 2)
     ]
     ignore = [re.compile("^took"), re.compile("^ranks=")]
-    assert compared(runs, 0.0, ignore) == Comparison(0.0, ignore)
+    assert compared(runs, 0.0, ignore) == TrialComparison(0.0, ignore)
     assert compared(runs, 0.0, ignore[:1]).mistakes == [
         "fact only without resizes: ranks=1",
         "fact only with resizes: ranks=2",
@@ -89,7 +89,7 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     return plain, resized
 
 
-def of_files(folders: tuple[Path, Path]) -> Comparison:
+def of_files(folders: tuple[Path, Path]) -> TrialComparison:
     runs = [
         TrialResults([], {}, folder, frozenset(p.relative_to(folder) for p in folder.iterdir()))
         for folder in folders
