@@ -14,6 +14,7 @@ import psutil
 
 from reshape.files.job_folder import SLOT_PREFIX
 from reshape.mpi import clean_environment, mpiexec_path
+from reshape.wire.identity import PATIENCE_VARIABLE
 from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, TrialDriver, remove_library_memory
 from scheduler.protocol import messages as m
 
@@ -74,8 +75,9 @@ class Driver(TrialDriver):
         **environment: str,
     ) -> None:
         command = [sys.executable, *map(str, argv)]
-        patience_s = PATIENCE_S if patient else None
-        super().__init__(folder, command, shm, patience_s, environment=environment)
+        patience = {PATIENCE_VARIABLE: str(PATIENCE_S)} if patient else {}
+        super().__init__(folder, command, None, environment | patience)
+        self.shm = shm or self.shm
         self.welcome = m.Welcome()
         self.latest: m.AtResizePoint | None = None
         self.answers_ports = self.confirms_reports = True
@@ -108,6 +110,14 @@ class Driver(TrialDriver):
             self.report_count += 1
             return answer if self.confirms_reports else None
         return answer
+
+    def end_service(self) -> None:
+        """Close the socket, as a service that ends."""
+        self._socket.close()
+
+    def begin_service(self) -> None:
+        """Open the socket again."""
+        self._listen()
 
     @property
     def segments(self) -> list[str]:

@@ -21,14 +21,14 @@ import zmq
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
-from reshape.wire.identity import IDENTITY_VARIABLES, PATIENCE_VARIABLE
+from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.node.launching.prctl import die_with_parent
 from scheduler.node.leftovers import changed_between, remove_files
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 
 JOB, TOKEN = 7, "secret"
-#: Seconds until a driver, and a job that waits for it, give up.
+#: Seconds until a driver gives up.
 PATIENCE_S = 60.0
 _POLL_MS = 20  # the ends of processes are seen as fast
 _ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
@@ -59,8 +59,7 @@ class Group:
 
     def check_success(self) -> None:
         """Raise a `MistakeError` if it has failed."""
-        status = self.process.returncode
-        if status != 0:
+        if status := self.process.returncode:
             raise MistakeError(f"group {self.number} ended with {status}: {self.text}")
 
 
@@ -71,13 +70,12 @@ class TrialDriver:
     ----------
     folder : folder for the socket and the output of the job.
     command : the program with its arguments.
-    shm : folder for shared memory, which is removed in the end; one below /dev/shm if None.
-    patience_s : how long the job waits for an answer at a resize point; None: as under a service.
     cwd : working directory of the job; that of this process if None.
     environment : variables of all groups.
 
     Attributes
     ----------
+    shm : folder for shared memory, which is removed in the end.
     groups : every group by its number, those that have ended included.
     decide : answers the job at a resize point.
     on_idle : called again and again while the driver waits; it may raise an error.
@@ -90,16 +88,12 @@ class TrialDriver:
         self,
         folder: Path,
         command: Sequence[str],
-        shm: Path | None = None,
-        patience_s: float | None = PATIENCE_S,
-        cwd: Path | None = None,
-        environment: Mapping[str, str] | None = None,
+        cwd: Path | None,
+        environment: Mapping[str, str],
     ) -> None:
         self.folder, self.command, self.cwd = folder, list(command), cwd
-        self.environment = dict(environment or {})
-        if patience_s is not None:
-            self.environment[PATIENCE_VARIABLE] = str(patience_s)
-        self.shm = shm or Path("/dev/shm") / f"reshape-try-{os.getpid()}-{time.monotonic_ns()}"
+        self.environment = environment
+        self.shm = Path("/dev/shm") / f"reshape-try-{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.on_idle: Callable[[], None] = lambda: None
@@ -116,10 +110,9 @@ class TrialDriver:
         self._serial = 0
         self._endpoint = f"ipc://{folder}/socket"
         self._context = zmq.Context()
-        self.listen()
+        self._listen()
 
-    def listen(self) -> None:
-        """Open the socket of the service."""
+    def _listen(self) -> None:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.bind(self._endpoint)
@@ -133,7 +126,7 @@ class TrialDriver:
             self.kill(group)
         for group in self.groups.values():
             remove_library_memory(group.began)
-        self.end_service()
+        self._socket.close()
         self._context.term()
         for folder in self.folders:
             for path in folder.iterdir():
@@ -238,10 +231,6 @@ class TrialDriver:
         return None if self._waiting is None else self._waiting[1]
 
     # ------------------------------------------------------------ messages
-
-    def end_service(self) -> None:
-        """Close the socket, as a service that ends."""
-        self._socket.close()
 
     def serve(self, until: Callable[[], bool], still: bool = False) -> None:
         """Answer the job until a condition holds; let it wait at its resize point if `still`.

@@ -26,6 +26,7 @@ from reshape.data.trial import NOTE, STACK_SIGNAL, VARIABLE
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import place_text, read_positions
 from reshape.topology import Topology
+from reshape.wire.identity import PATIENCE_VARIABLE
 from scheduler.client.trial.comparison import TrialResults
 from scheduler.client.trial.driver import Group, MistakeError, TrialDriver
 from scheduler.client.trial.plan import Step
@@ -112,9 +113,12 @@ class TrialRun:
         with TrialDriver(
             self._scratch,
             self.program.command,
-            patience_s=_PATIENCE_S,
-            cwd=self.folder,
-            environment={**self.program.environment, VARIABLE: str(self._stacks)},
+            self.folder,
+            {
+                **self.program.environment,
+                PATIENCE_VARIABLE: str(_PATIENCE_S),
+                VARIABLE: str(self._stacks),
+            },
         ) as driver:
             watch = RunWatch(driver, self._stacks, self.program.limit_s)
             driver.on_idle, driver.decide = watch.look, self._proceed

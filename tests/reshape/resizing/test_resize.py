@@ -400,7 +400,7 @@ def test_a_job_continues_without_its_service_and_reconnects(tmp_path: Path) -> N
         assert driver.latest is not None
         before = driver.latest.iteration
         time.sleep(4 * ANSWER_LIMIT_S)
-        driver.listen()
+        driver.begin_service()
         count = driver.points
         driver.serve(lambda: driver.points > count)
         assert driver.latest.iteration > before + 8  # of 70 to 100
@@ -415,7 +415,7 @@ def test_a_job_starts_without_its_service(tmp_path: Path) -> None:
         while "starts without its service" not in group.text:
             assert time.monotonic() < until
             time.sleep(0.02)
-        driver.listen()
+        driver.begin_service()
         driver.serve(lambda: driver.points > 0)
         assert sizes(driver.finish()) == [1]
 
