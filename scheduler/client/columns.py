@@ -22,7 +22,7 @@ from scheduler.model.arrays import TaskArray, positions_of
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
-from scheduler.text.plain import plain
+from scheduler.text.plain import escaped
 from scheduler.text.tables import Table, render
 
 #: A column in letters: width, after a point if it is aligned to the right, and letter.
@@ -258,7 +258,7 @@ class ListingFormat(NamedTuple):
         return "\n".join(
             before
             + "".join(
-                column.fit(plain(text)) + then
+                column.fit(escaped(text)) + then
                 for column, text, then in zip(self.columns, line, after, strict=True)
             )
             for line in lines

@@ -16,10 +16,12 @@ LONGEST_LABEL = 60
 
 def plain(text: str) -> str:
     r"""Write a text on one line, with what is not printable as in Python: ``\n``, ``\x1b``."""
-    cut = text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}..."
-    if cut.isprintable():
-        return cut
-    return "".join(map(_plain, cut))
+    return escaped(text if len(text) <= MOST_SHOWN else f"{text[:MOST_SHOWN]}...")
+
+
+def escaped(text: str) -> str:
+    """Write all of a text as `plain` does."""
+    return text if text.isprintable() else "".join(map(_plain, text))
 
 
 def _plain(character: str) -> str:

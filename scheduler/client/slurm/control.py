@@ -18,7 +18,7 @@ from scheduler.client.slurm.listings import as_slurm, hosts
 from scheduler.model.arrays import names
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import format_moment, format_time
-from scheduler.text.plain import plain
+from scheduler.text.plain import escaped
 
 #: Keyword of ``scontrol update`` -> keyword of `JobHandle.update`.
 _UPDATES = {
@@ -96,7 +96,8 @@ def _job_text(job: JobInfo, now: float) -> str:
     if not job.size and least < most:  # of a queued job Slurm writes what it requests
         cpus = f"{least}-{most}"
     return "\n".join(
-        (
+        escaped(line)
+        for line in (
             f"JobId={job.job} JobName={job.name}",
             f"   UserId={job.user} Priority={job.priority:g}",
             f"   JobState={job.state} Reason={in_local_time(job.reason) or 'None'}",
@@ -106,7 +107,7 @@ def _job_text(job: JobInfo, now: float) -> str:
             f"   Partition={job.partition or job.queue} NodeList={job.nodes or '(null)'}",
             f"   NumNodes={len(job.nodes.split(',')) if job.nodes else 1}"
             f" NumCPUs={cpus} NumTasks={job.requested}",
-            f"   Command={plain(' '.join(job.argv))}",
+            f"   Command={' '.join(job.argv)}",
             f"   StdOut={job.output}",
             f"   StdErr={job.error or job.output}",
             "",

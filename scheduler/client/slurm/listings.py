@@ -102,23 +102,19 @@ def sacct(words: Sequence[str]) -> None:
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
     ]
-    now = time.time()
-    fields = [_OF_SACCT.get(column.name.lower(), column.field) for column in form.columns]
-    lines = [[field.text(job, now) for field in fields] for job in jobs]
-    if "noheader" not in given:
-        names = [column.name for column in form.columns]
-        lines.insert(0, [_AS_WRITTEN.get(name.lower(), name) for name in names])
-    between, end = " ", ""
-    if given.keys() & {"parsable", "parsable2"}:
-        between = given.get("delimiter") or "|"
-        end = between if "parsable" in given else ""
-    else:
-        columns = [column._replace(width=column.width or 10) for column in form.columns]
-        if "noheader" not in given:
-            lines.insert(1, ["-" * column.width for column in columns])
-        lines = [[c.fit(text) for c, text in zip(columns, line, strict=True)] for line in lines]
-    for line in lines:
-        print(between.join(line) + end)
+    heads, is_table = "noheader" not in given, not given.keys() & {"parsable", "parsable2"}
+    columns = []
+    for column in form.columns:
+        field = _OF_SACCT.get(column.name.lower(), column.field)
+        field = field._replace(heading=_AS_WRITTEN.get(column.name.lower(), column.name))
+        columns.append(column._replace(field=field, width=(column.width or 10) * is_table))
+    between = " " if is_table else given.get("delimiter") or "|"
+    texts = ["", *[between] * (len(columns) - 1), between * ("parsable" in given)]
+    lines = ListingFormat(columns, texts).render(jobs, time.time(), heads=heads).split("\n")
+    if heads and is_table:
+        lines.insert(1, between.join("-" * column.width for column in columns))
+    if any(lines):
+        print("\n".join(lines))
 
 
 def as_slurm(job: JobInfo) -> JobInfo:

@@ -60,6 +60,12 @@ def test_names_are_those_of_sacct(text: str, lines: list[str]) -> None:
     assert ListingFormat.parse(text).render(JOBS, NOW).splitlines() == lines
 
 
+def test_a_format_of_letters_escapes_and_cuts_nothing_off() -> None:
+    nodes = ",".join(f"node{number:04}" for number in range(1000))
+    job = replace(JOBS[0], nodes=nodes, argv=["\x1b[31m"])
+    assert ListingFormat.parse("%N|%o").render([job], NOW, heads=False) == rf"{nodes}|\x1b[31m"
+
+
 def test_a_table_may_be_parsable() -> None:
     form = ListingFormat.parse("jobid,name,state")
     assert form.render(JOBS, NOW, parsable=True).splitlines() == [

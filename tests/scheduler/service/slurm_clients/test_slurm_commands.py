@@ -328,7 +328,8 @@ srun -n 1 sh -c '{show}; {more}'
 
 def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
     """A running job ends at its walltime at the latest; an ended one names its nodes."""
-    job = int(programs.call("sbatch", "--parsable", "-t", "0-72:00", "--wrap", "sleep 60"))
+    script = "sleep 60 # \x1b[31m"
+    job = int(programs.call("sbatch", "--parsable", "-t", "0-72:00", "--wrap", script))
     shared_service.until(job, "RUNNING")
     started_at = shared_service.job(job).started_at
     end = format_moment(started_at + 3 * 86400)
@@ -337,6 +338,11 @@ def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
     assert f" EndTime={end}" in programs.call("scontrol", "show", "job", job)
     told = programs.call("sacct", "-nPX", "-j", job, "-o", "end,nodelist")
     assert told == "Unknown|local\n"
+    told = programs.call("sacct", "-PX", "-j", job, "-o", "jobid,command").splitlines()
+    assert told[0] == "JobID|command"
+    assert told[1].endswith(r"sleep 60 # \x1b[31m wrap")
+    told = programs.call("sacct", "-X", "-j", job, "-o", "jobid%8,state").splitlines()
+    assert told == ["   JobID State     ", "-------- ----------", f"{job:>8} RUNNING   "]
     programs.call("scancel", job)
     shared_service.wait(job)
     fields = "state,nodelist,elapsedraw,timelimitraw"
