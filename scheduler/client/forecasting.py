@@ -44,25 +44,19 @@ def with_expected_starts(client: Client, jobs: list[m.JobInfo]) -> list[m.JobInf
 
 
 def forecast_of_waiting(client: Client, job: int) -> Waiting | None:
-    """Request a forecast of a job; None if it is not queued.
+    """Request a forecast of a job that was queued; None if it is not queued any more.
 
     Raises
     ------
     ServiceUnavailable : there is no service, or it does not answer in time.
     ReshapeError : the forecast takes too long.
     """
-    if not _is_queued(client, job):
-        return None
     try:
         return forecast(client, m.RequestForecast(of=job), Waiting)
     except ReshapeError:
-        if _is_queued(client, job):
+        if list_jobs(client, job).jobs[0].state == JobState.PENDING.name:
             raise
-        return None  # it has started meanwhile
-
-
-def _is_queued(client: Client, job: int) -> bool:
-    return list_jobs(client, job).jobs[0].state == JobState.PENDING.name
+        return None
 
 
 def starts_table(jobs: Sequence[JobForecast], listed: Sequence[m.JobInfo], now: float) -> Table:

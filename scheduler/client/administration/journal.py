@@ -81,7 +81,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
         removed = reader.meta(REMOVED)
         facts = {
             "format": reader.meta("format"),
-            "bytes": sum(part.stat().st_size for part in directory.glob("journal.db*")),
+            "bytes": _bytes(directory),
             "free_bytes": page * free,
             "jobs_not_ended": dict(
                 reader.rows(
@@ -111,7 +111,9 @@ def compact(directory: Path, keep_resize_points: int) -> None:
     with _alone(directory) as opened:
         before = _bytes(directory)
         Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
-    _vacuum(directory)
+    with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as db:
+        db.execute("VACUUM")
+        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     click.echo(f"{directory}: {_mib(before)}, now {_mib(_bytes(directory))}")
 
 
@@ -231,12 +233,6 @@ def _alone(directory: Path) -> Iterator[Journal]:
             yield opened
         finally:
             opened.close()
-
-
-def _vacuum(directory: Path) -> None:
-    with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as db:
-        db.execute("VACUUM")
-        db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
 def _bytes(directory: Path) -> int:

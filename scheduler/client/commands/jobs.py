@@ -45,6 +45,7 @@ from scheduler.client.options import (
 from scheduler.client.requests.job_options import change_options
 from scheduler.client.sites.actions import service_at
 from scheduler.model.arrays import JobName
+from scheduler.model.job import JobState
 from scheduler.model.requests import signal_name, signal_number
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment
@@ -110,7 +111,8 @@ def explain(service: Client, sites: Path | None, as_json: bool, job: JobRange) -
             click.echo(f"{format_moment(line.at)}  {after}  {text}")
     waiting = None
     try:
-        waiting = forecast_of_waiting(service, answer.job)
+        if info.state == JobState.PENDING.name:
+            waiting = forecast_of_waiting(service, answer.job)
     except ReshapeError as error:
         click.echo(f"reshape: there is no forecast of job {answer.job}: {error}", err=True)
     if as_json:

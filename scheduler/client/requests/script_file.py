@@ -190,13 +190,8 @@ def wrapped(command: str) -> JobScript:
     return JobScript("", "", ScriptOptions(), [], command)
 
 
-#: Options of submit that have no effect on a script, by name of the parameter.
-_OF_RESIZABLE = {
-    "min_processors": "--min",
-    "max_processors": "--max",
-    "topology": "--topology",
-    "performance": "--performance",
-}
+#: Options of submit that have no effect on a script.
+_OF_RESIZABLE = ("min_processors", "max_processors", "topology", "performance")
 
 
 def script_submission(
@@ -214,8 +209,9 @@ def script_submission(
     ------
     ReshapeError : an option has no effect on a script, or a value is invalid.
     """
-    for name, option in _OF_RESIZABLE.items():
+    for name in _OF_RESIZABLE:
         if fields.get(name):
+            option = f"--{name.removesuffix('_processors')}"
             raise ReshapeError(f"{option}: a job script runs once and is not resized: leave it out")
     name = fields.get("name") or script.name
     sizes = script.options.sizes

@@ -69,7 +69,9 @@ def prepare(
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
     if restart_from is not None:
-        environment[RESTART_VARIABLE] = _restart_source(cwd / restart_from)
+        source = (cwd / restart_from).absolute()
+        checkpoints_to_restart_from(source)
+        environment[RESTART_VARIABLE] = str(source)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
     given = {name: value for name, value in fields.items() if value is not None}
@@ -88,12 +90,6 @@ def prepare(
     )
     _check(submission)
     return submission
-
-
-def _restart_source(path: Path) -> str:
-    """Absolute path of checkpoints, which are there, or of one of them."""
-    checkpoints_to_restart_from(path.absolute())
-    return str(path.absolute())
 
 
 def _check(submission: Submission) -> None:

@@ -90,9 +90,16 @@ def collect(
     answers of the sites that can run the job, in their order; name of each other site -> why it is
     passed over
     """
-    answers, failed = at_once(
-        sites, lambda site, client: _answers(site, client, submission, deadline_s), deadline_s
-    )
+
+    def ask(site: Site, client: Client) -> SiteAnswers:
+        sent = at_site(submission, site)
+        _check_limits(site, sent)
+        info = client.info(deadline_s)
+        queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
+        quoted = forecast(client, m.RequestForecast(of=sent), Quote, deadline_s)
+        return SiteAnswers(site, info, quoted, queued)
+
+    answers, failed = at_once(sites, ask, deadline_s)
     return list(answers.values()), failed
 
 
@@ -126,18 +133,6 @@ def at_once(
         if site.name not in done and site.name not in failed:
             failed[site.name] = f"did not answer within {deadline_s:g} s"
     return {site.name: done[site.name] for site in sites if site.name in done}, failed
-
-
-def _answers(
-    site: Site, client: Client, submission: m.Submission, deadline_s: float
-) -> SiteAnswers:
-    """Ask one site, or raise what keeps it from taking the job."""
-    sent = at_site(submission, site)
-    _check_limits(site, sent)
-    info = client.info(deadline_s)
-    queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
-    quoted = forecast(client, m.RequestForecast(of=sent), Quote, deadline_s)
-    return SiteAnswers(site, info, quoted, queued)
 
 
 def _check_limits(site: Site, submission: m.Submission) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shlex
 import signal
-import socket
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -71,9 +70,7 @@ def sbatch(words: Sequence[str]) -> int:
             options.sizes.get("cpus-per-task", 0),
             submission.name,
             options.sizes.get("ntasks-per-node", 0),
-            socket.gethostname(),
-            os.getcwd(),
-            named.get("input") or "",
+            input=named.get("input") or "",
         )
         submission.wrapper = variables.command([], task)
         check_places(submission, service.service)
@@ -175,11 +172,9 @@ def srun(words: Sequence[str]) -> int:
     files: dict[str, Any] = {name: named.get(name) or "" for name in ("output", "error")}
     with _input(named.get("input") or "all") as read:
         per_node = sizes.get("ntasks-per-node", of_script.get("SLURM_NTASKS_PER_NODE", 0))
-        place = socket.gethostname(), os.getcwd()
-        task = variables.SlurmTask(processes, per_task, name, per_node, *place)
-        if is_step:
-            task = task._replace(inherited=variables.of_script())
-        command = variables.command(argv, task._replace(**files | read))
+        files["inherited"] = variables.of_script() if is_step else {}
+        task = variables.SlurmTask(processes, per_task, name, per_node, **files | read)
+        command = variables.command(argv, task)
         if is_step:
             own_fields = ("name", "cwd", "environment", "per_process")
             fields = {field: fields[field] for field in own_fields if field in fields}

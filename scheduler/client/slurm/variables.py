@@ -84,9 +84,10 @@ def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float)
     """
     rank = int(environment.get("PMI_RANK", 0))
     local = int(environment.get("MPI_LOCALRANKID", rank))
-    hosts = environment.get("RESHAPE_NODELIST") or socket.gethostname()
-    nodes = hosts.count(",") + 1
-    position = _position(socket.gethostname(), hosts.split(","))
+    host = socket.gethostname()
+    hosts = environment.get("RESHAPE_NODELIST") or host
+    names = hosts.split(",")
+    position = names.index(host) if host in names else 0
     processors = environment.get("RESHAPE_PROCESSORS_OF_NODES") or str(task.tasks)
     counts = [int(count) for count in processors.split(",")]
     variables = {slurm: environment[own] for slurm, own in _SAME.items() if own in environment}
@@ -94,12 +95,12 @@ def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float)
         "SLURM_JOB_NAME": task.name,
         "SLURM_NTASKS": str(task.tasks),
         "SLURM_NPROCS": str(task.tasks),
-        "SLURM_JOB_NUM_NODES": str(nodes),
-        "SLURM_NNODES": str(nodes),
+        "SLURM_JOB_NUM_NODES": str(len(names)),
+        "SLURM_NNODES": str(len(names)),
         "SLURM_JOB_NODELIST": hosts,
         "SLURM_NODELIST": hosts,
         "SLURM_NODEID": str(position),
-        "SLURMD_NODENAME": hosts.split(",")[position],
+        "SLURMD_NODENAME": names[position],
         "SLURM_PROCID": str(rank),
         "SLURM_LOCALID": str(local),
         "SLURM_TASK_PID": str(os.getpid()),
@@ -108,7 +109,7 @@ def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float)
         "SLURM_TASKS_PER_NODE": _repeated([n // max(1, task.cpus_per_task) for n in counts]),
         "SLURM_JOB_START_TIME": str(int(now)),
         "SLURM_JOB_END_TIME": str(int(now + float(environment.get("RESHAPE_WALLTIME_S", 0)))),
-        "SLURM_SUBMIT_HOST": task.submit_host or socket.gethostname(),
+        "SLURM_SUBMIT_HOST": task.submit_host or host,
         "SLURM_SUBMIT_DIR": task.submit_dir or os.getcwd(),
         "SLURM_CLUSTER_NAME": "reshape",
         SLURM_VARIABLE: "1",
@@ -119,11 +120,6 @@ def slurm_variables(environment: Mapping[str, str], task: SlurmTask, now: float)
     if task.tasks_per_node:
         variables |= {"SLURM_NTASKS_PER_NODE": str(task.tasks_per_node)}
     return variables | _HYDRA
-
-
-def _position(host: str, hosts: list[str]) -> int:
-    """Position of a host in a list; 0 if it is not there."""
-    return hosts.index(host) if host in hosts else 0
 
 
 def _repeated(counts: Sequence[int]) -> str:
@@ -141,7 +137,8 @@ def of_script() -> dict[str, str]:
 
 
 def command(argv: Sequence[str], task: SlurmTask) -> list[str]:
-    """Return the command that runs a program with variables of Slurm."""
+    """Return the command that runs a program with variables of Slurm, submitted here."""
+    task = task._replace(submit_host=socket.gethostname(), submit_dir=os.getcwd())
     fields = {name: value for name, value in task._asdict().items() if value}
     return [sys.executable, "-P", "-m", __spec__.name, json.dumps(fields), *argv]
 
