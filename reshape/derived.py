@@ -217,6 +217,7 @@ def retire_derived(before: int) -> None:
     before : number of processes of the job so far.
     """
     _watch_ends()
+    _forget_freed()
     for made in list(_made.values()):
         if made.handle or made.is_of_self or (before > 1 and _is_alone(made.known)):
             continue
