@@ -193,6 +193,8 @@ class Driver:
             if name not in nodes or (nodes[name].removed and granted):
                 events.append(self._monitor.joined_event(name, now))
                 events.append(NodeLost(at=now, node=name))  # down until its agent reports
+            elif nodes[name].removed:
+                log.warning("node %s was removed: reshape node resume %s takes it back", name, name)
         for name, node in nodes.items():
             if name not in configured and not node.removed:
                 events += [NodeLost(at=now, node=name), NodeRemoved(at=now, node=name)]

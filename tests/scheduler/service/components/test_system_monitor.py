@@ -78,3 +78,15 @@ def test_a_node_that_was_lost_says_for_how_long_its_agent_was_silent(tmp_path: P
     assert info.nodes == [("a", 2, "up")]
     assert desk.components.monitor.fault_of("a") == ""
     desk.components.journal.close()
+
+
+def test_a_configured_node_that_was_removed_is_named_at_the_start(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when its line was left out of the configuration for a while."""
+    a, b = (NodeConfig(name, 2, launcher="none") for name in "ab")
+    for nodes in ([a, b], [a], [a, b]):
+        assert "node b was removed" not in caplog.text
+        desk = Desk(tmp_path / "service", nodes)
+        desk.components.journal.close()
+    assert "node b was removed: reshape node resume b takes it back" in caplog.text
