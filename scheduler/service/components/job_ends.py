@@ -320,7 +320,8 @@ class JobEnds:
         told = last_lines(culprit.output_end) if job.spec.step_of is None else ""
         line = error_line(told)
         if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order
-            why = f"{why}: {line}"
+            # A process that a signal has ended could not say why.
+            why = f"{why}; its last line: {line}" if culprit.signal else f"{why}: {line}"
         return [
             JobEnded(
                 at=self._clock(),

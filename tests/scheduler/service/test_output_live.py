@@ -81,6 +81,11 @@ def test_the_standard_error_may_have_a_file_of_its_own(service: Any) -> None:
         service.submit(words, error=place)
 
 
+def test_the_last_line_of_a_killed_program_is_no_reason(service: Any) -> None:
+    job = service.wait(service.submit(["sh", "-c", "echo step 7; kill -9 $$"]))
+    assert job.reason == "group 1 ended with exit code 0:9; its last line: step 7"
+
+
 def test_an_output_that_links_to_a_file_of_another_kind_is_not_emptied(service: Any) -> None:
     (service.work / "reshape-1.out").symlink_to("/dev/null")
     assert service.wait(service.submit(["echo", "x"])).state == "COMPLETED"
