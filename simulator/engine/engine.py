@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from linecache import getline
 from math import isnan, nan
 
 import msgspec
@@ -48,8 +50,11 @@ def simulated_core(
     def failed(kind: str, policy: object, method: str, error: BaseException) -> str:
         file, line = line_of(policy, error, method)
         at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
+        place = f"{file}:{line}"
+        if not os.path.exists(file):  # a cell of a notebook, or text that a program has executed
+            place = f"line {line} of its cell: {getline(file, line).strip()}"
         raise ReshapeError(
-            f"{description(kind, policy, method, error)}{at} ({file}:{line}); correct the policy"
+            f"{description(kind, policy, method, error)}{at} ({place}); correct the policy"
         ) from error
 
     core = Core(

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import linecache
 import sys
 from dataclasses import dataclass
+from inspect import getsource
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -521,6 +523,16 @@ def test_a_policy_that_raises_gives_its_error_and_place() -> None:
     assert isinstance(refused.value.__cause__, AttributeError)
     with pytest.raises(ReshapeError, match=r"the queue order .*:Failing failed in key with Zero"):
         simulate(jobs, processors=16, queue_order=Failing())
+
+
+def test_a_policy_of_a_notebook_names_the_line_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """IPython gives cells names of files that do not exist, with their lines."""
+    cell, name = getsource(Failing), "/tmp/ipykernel_17/4214792401.py"
+    values: dict[str, Any] = {**globals()}
+    exec(compile(cell, name, "exec"), values)
+    monkeypatch.setitem(linecache.cache, name, (len(cell), None, cell.splitlines(True), name))
+    with pytest.raises(ReshapeError, match=r"simulation \(line 7 of its cell: return 1 / 0\); cor"):
+        simulate(COLUMNS, queue_order=values["Failing"]())
 
 
 def test_a_policy_that_raises_in_a_pool_or_at_a_centre() -> None:
