@@ -235,6 +235,10 @@ class ReportPage(msgspec.Struct, frozen=True):
 
     html: str
 
+    def __repr__(self) -> str:
+        """Its size: the page itself would fill a terminal, and the file of a notebook."""
+        return f"ReportPage({len(self.html) / 1000:.0f} kB; a notebook shows it)"
+
     def _repr_html_(self) -> str:
         """Return the page in a frame, which can run its script and reach nothing else."""
         frame = 'width="100%" height="640" style="border:0" sandbox="allow-scripts"'

@@ -165,6 +165,9 @@ def test_a_notebook_shows_tables_and_runs_as_html() -> None:
     told = run._repr_html_()
     assert told.startswith("<b>columns</b><table>")
     assert f"<td>mean_wait_s</td><td>{run.metrics['mean_wait_s']:.6g}</td>" in told
+    page = run.report()
+    assert page._repr_html_().startswith('<iframe width="100%"')
+    assert len(repr(page)) < 80, "a terminal does not show the page"
 
 
 def test_an_unknown_name_suggests_a_similar_one() -> None:
