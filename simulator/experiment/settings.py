@@ -20,7 +20,7 @@ from scheduler.policies.pools.options import KEYS, PoolOptions, parse_pool_optio
 from scheduler.policies.registry import find, kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import changed, scenario, uses_first_fit
-from scheduler.predictions.estimates import Estimates
+from scheduler.predictions.estimates import Estimates, Predictor
 from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
 from simulator.many_centres.rules import (
@@ -78,6 +78,12 @@ def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
             changes[field] = value
         elif _has_method(value, _METHODS[name], name):
             objects[field] = value
+        elif isinstance(value, Predictor):
+            raise ConfigError(
+                f"is a {type(value).__name__}, which learns in one simulation; give an object"
+                " of a class whose method predictor() makes one",
+                field=name,
+            )
         else:
             raise ConfigError(
                 f"must be a name, a mapping or an object with a method {_METHODS[name]}, got"

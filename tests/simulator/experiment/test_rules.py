@@ -12,6 +12,7 @@ from paths import ROOT
 from small_experiments import CENTRES, COLUMNS, POOL, SHARED, TREE, trace_text
 
 from reshape.errors import ConfigError
+from scheduler.predictions.estimates import Tsafrir
 from simulator import Experiment, Jobs
 from simulator.experiment.rules import NOT_YET, REFUSALS, Refusal
 
@@ -200,6 +201,10 @@ def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> 
         ),
         ({"queue_order": 5}, "queue_order: must be a name, a mapping or an object with a method k"),
         ({"estimates": object()}, "estimates: must be a name, a mapping or an object with a meth"),
+        (
+            {"estimates": Tsafrir().predictor()},
+            "estimates: is a _UserMeans, which learns in one sim",
+        ),
         ({"estimates": "exakt"}, "estimates: unknown estimates 'exakt'; did you mean exact"),
         ({"select": "tre", "machine": TREE}, "select: unknown selection 'tre'; did you mean tree"),
         ({"queue_order": "sjf", "scenario": {"name": "easy", "order": "fcfs"}}, "keep one"),
