@@ -294,6 +294,8 @@ class ResultFile(AbstractContextManager["ResultFile"]):
     def _remember(self, line: bytes, where: str) -> None:
         try:
             read = msgspec.json.decode(line, type=_Line)
+            if not bytes(read.result).startswith(b"{"):
+                raise msgspec.DecodeError("its result is no mapping")
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise ReshapeError(
                 f"{where}: is not a finished run ({error}); delete the line, and it is run again"

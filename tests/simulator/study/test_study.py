@@ -297,6 +297,9 @@ def test_a_damaged_record_is_told(here: Path) -> None:
     errors = told("squares.yaml", "--out", "out", code=1)
     assert "out/runs.jsonl:1: is not a finished run" in errors
     assert "delete the line, and it is run again" in errors
+    (here / "out" / "runs.jsonl").write_text('{"run":"squares:run","parameters":{},"result":[1]}\n')
+    errors = told("squares.yaml", "--out", "out", code=1)
+    assert "runs.jsonl:1: is not a finished run (its result is no mapping)" in errors
 
 
 def test_the_example_prints_what_stands_beside_it(tmp_path: Path) -> None:
