@@ -313,7 +313,6 @@ def _with_programs(schedule: Schedule, programs: Programs) -> Schedule:
         allocated=allocated,
         sizes=programs.sizes,
         held=programs.held,
-        held_places=programs.held_places,
         held_s=programs.held_s,
         places=programs.places,
     )

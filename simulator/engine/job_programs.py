@@ -111,9 +111,8 @@ class Programs(RigidJobs):
     Attributes
     ----------
     sizes : job number -> sizes over time, of the jobs that ended, in the order of their ends.
-    held : job number -> (time in seconds, number of processors that it holds from then on, with
-        those of a joining group); none between two runs.
-    held_places : the same with the processors themselves; None if they are not kept.
+    held : job number -> (time in seconds, processors that it holds from then on, with those of a
+        joining group, or only their number if places are not kept); none between two runs.
     held_s : processor-seconds that jobs held.
     places : job number -> (time in seconds, processors on which it computes from then on); no
         processors between two runs. None if they are not kept.
@@ -135,10 +134,7 @@ class Programs(RigidJobs):
         super().__init__(agenda, run_s, contiguity, cpu_factors, shared)
         self.places: dict[int, list[tuple[float, ProcSet]]] | None = {} if keep_places else None
         self.sizes: dict[int, Sizes] = {}
-        self.held: dict[int, list[tuple[float, int]]] = {}
-        self.held_places: dict[int, list[tuple[float, ProcSet]]] | None = None
-        if keep_places:
-            self.held_places = {}
+        self.held: dict[int, list[tuple[float, ProcSet | int]]] = {}
         self.held_s = 0.0
         self._jobs, self._site = jobs, site
         self._costs, self._rng = costs, rng
@@ -175,11 +171,12 @@ class Programs(RigidJobs):
                 job = msgspec.structs.replace(job, run_s=job.run_s * factor)
             self._states[order.job] = ProgramState(job, processes)
         self._leave(order.job)  # if it is redirected at this instant
-        now = self._agenda.now
-        self.held.setdefault(order.job, []).append((now, count(order.processors.intervals)))
-        for kept in (self.held_places, self.places):
-            if kept is not None:
-                kept.setdefault(order.job, []).append((now, order.processors))
+        now, held = self._agenda.now, order.processors
+        if self.places is None:
+            self.held.setdefault(order.job, []).append((now, count(held.intervals)))
+        else:
+            self.held.setdefault(order.job, []).append((now, held))
+            self.places.setdefault(order.job, []).append((now, held))
         self._start_processes(order, processes, self._costs.start)
 
     def resize(self, order: Continue | Expand | Contract) -> None:
@@ -265,26 +262,23 @@ class Programs(RigidJobs):
 
     def _leave(self, number: int) -> None:
         """Note that a job holds nothing from now on, if it held something."""
-        sizes = self.held.get(number)
-        if not sizes or not sizes[-1][1]:
+        kept, now = self.held.get(number), self._agenda.now
+        if not kept or not kept[-1][1]:
             return
-        sizes.append((self._agenda.now, 0))
-        for kept in (self.held_places, self.places):
-            if kept is not None:
-                kept[number].append((self._agenda.now, ProcSet()))
+        kept.append((now, 0))
+        if self.places is not None:
+            self.places[number].append((now, ProcSet()))
 
     def _keep_held(self, number: int) -> None:
-        """Keep how many processors all groups of a job have, and which, if that has changed."""
-        groups, sizes = self._site.jobs[number].groups, self.held[number]
-        size = 0
-        for part in groups.values():
-            size += count(part.intervals)
-        if size != sizes[-1][1]:
-            sizes.append((self._agenda.now, size))
-        if self.held_places is not None:
-            held, kept = ProcSet.union(groups.values()), self.held_places[number]
-            if held != kept[-1][1]:
-                kept.append((self._agenda.now, held))
+        """Keep what all groups of a job hold, if that has changed."""
+        groups, kept = self._site.jobs[number].groups, self.held[number]
+        held: ProcSet | int = 0
+        if self.places is not None:
+            held = ProcSet.union(groups.values())
+        else:
+            held = sum([count(part.intervals) for part in groups.values()])
+        if held != kept[-1][1]:
+            kept.append((self._agenda.now, held))
 
     def _keep_place(self, number: int, kept: list[tuple[float, ProcSet]]) -> None:
         """Keep the processors of a job after a resize, unless it was rolled back."""

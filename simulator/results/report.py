@@ -59,7 +59,7 @@ def _spans(schedule: Schedule, size: int) -> Iterator[tuple[int, float, float, P
     for job, begin, end, held in schedule.place_spans():
         yield job, begin, end, held, Kind.COMPUTING
         computing.setdefault(job, []).append((begin, end, held))
-    for job, begin, end, held in schedule.place_spans(joining=True) if schedule.held_places else ():
+    for job, begin, end, held in schedule.place_spans(joining=True) if schedule.held else ():
         for since, until, on in computing[job]:  # what it holds beyond that has not joined yet
             yield job, max(begin, since), min(end, until), held - on, Kind.STARTING
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from math import nan
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 import numpy as np
@@ -148,9 +148,9 @@ class Schedule(msgspec.Struct, frozen=True):
     redirected : (place in `jobs` from 1, start, end) of the runs that were ended to start again.
     sizes : sizes over time of each job that ran, by its place from 1, of a resizable workload or
         one with redirected jobs.
-    held : number of processors that each single job held over time, by its place from 1: those of
-        a group that joins from the order to expand on, before they count in `sizes` and `places`.
-    held_places : the same with the processors themselves, if they were kept.
+    held : what each single job held over time, by its place from 1, with those of a group that
+        joins from the order to expand on, before they count in `sizes` and `places`: numbers of
+        processors, or the processors themselves if they were kept.
     held_s : processor-seconds that jobs held; None: those of `processors`.
     fragmentation : see `fragmentation_of`, if individual processors were allocated.
     dispersal : (n, 2) float64, see `dispersal_in`, if it was measured.
@@ -174,8 +174,7 @@ class Schedule(msgspec.Struct, frozen=True):
     allocated: Mapping[int, ProcSet] | None = None
     redirected: Sequence[tuple[int, float, float]] = ()
     sizes: Mapping[int, Sizes] | None = None
-    held: Mapping[int, Sizes] | None = None
-    held_places: Mapping[int, Places] | None = None
+    held: Mapping[int, Sizes | Places] | None = None
     held_s: float | None = None
     fragmentation: Mapping[str, float] | None = None
     dispersal: Floats | None = None
@@ -240,15 +239,13 @@ class Schedule(msgspec.Struct, frozen=True):
         These spans add up to the utilization. Of a schedule that was read from a jobs.csv they lack
         the groups that join.
         """
-        sizes = self.sizes if self.held is None else self.held
-        if sizes is None:
+        record = self.sizes if self.held is None else self.held
+        if record is None:
             ran = np.flatnonzero(self.ran)
             return HeldSpans(ran, self.started[ran], self.ended[ran], self.jobs.processors[ran])
         spans = [
-            (job, begin, then, size)
-            for job, end in enumerate(self.ended.tolist())
-            for (begin, size), (then, _) in pairwise([*sizes.get(job + 1, ()), (end, 0)])
-            if size  # it is 0 between two runs of a redirected job
+            (*span, held if isinstance(held, int) else len(held))
+            for *span, held in self._spans(record)
         ]
         table = np.array(spans, np.float64).reshape(-1, 4).T
         return HeldSpans(table[0].astype(np.int64), table[1], table[2], table[3].astype(np.int64))
@@ -264,16 +261,20 @@ class Schedule(msgspec.Struct, frozen=True):
             computes.
         """
         assert self.allocated is not None
-        ran, ended = np.flatnonzero(self.ran).tolist(), self.ended.tolist()
-        places = self.held_places if joining and self.held_places else self.places
-        if places is None:
-            started = self.started.tolist()
-            return [(job, started[job], ended[job], self.allocated[job + 1]) for job in ran]
+        record = self.held if joining and self.held else self.places
+        if record is not None:
+            return self._spans(record)
+        started, ended = self.started.tolist(), self.ended.tolist()
+        ran = np.flatnonzero(self.ran).tolist()
+        return [(job, started[job], ended[job], self.allocated[job + 1]) for job in ran]
+
+    def _spans(self, record: Mapping[int, Sizes | Places]) -> list[tuple[int, float, float, Any]]:
+        """Job (its index), begin and end (s) of each span of a record, and what it held in it."""
         return [
             (job, begin, then, held)
-            for job in ran
-            for (begin, held), (then, _) in pairwise([*places[job + 1], (ended[job], None)])
-            if held
+            for job, end in enumerate(self.ended.tolist())
+            for (begin, held), (then, _) in pairwise([*record.get(job + 1, ()), (end, 0)])
+            if held  # it holds nothing between two runs, if it was redirected
         ]
 
     @property

@@ -33,7 +33,7 @@ def test_processors_that_have_not_joined_are_apart() -> None:
         (0, 9, 2),
         allocated={1: two},
         places={1: ((0.0, two), (5.0, four))},
-        held_places={1: ((0.0, two), (3.0, four))},
+        held={1: ((0.0, two), (3.0, four))},
     )
     rows = run_of_schedule(resized, "r", 6).segments.tolist()
     assert sorted(row[1:] for row in rows) == [
