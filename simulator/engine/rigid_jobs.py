@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import isclose
+from typing import NamedTuple
 
 from scheduler.clock.agenda import Agenda
 from scheduler.clock.loop import Physics
@@ -24,7 +25,7 @@ from scheduler.model.sharing import Demand, SharedNodes
 from simulator.engine.physics import RunTimeOn
 
 
-class SharedIteration:
+class SharedIteration(NamedTuple):
     """An iteration that others on its nodes may prolong.
 
     Parameters
@@ -36,17 +37,12 @@ class SharedIteration:
         s.
     """
 
-    def __init__(
-        self,
-        event: ResizePoint | JobEnded,
-        began: float,
-        alone_at: float,
-        end_s: float,
-        entered_at: float,
-        seconds: float,
-    ) -> None:
-        self.event, self.began, self.alone_at, self.end_s = event, began, alone_at, end_s
-        self.entered_at, self.seconds = entered_at, seconds
+    event: ResizePoint | JobEnded
+    began: float
+    alone_at: float
+    end_s: float
+    entered_at: float
+    seconds: float
 
     def moved_to(self, at: float) -> JobEnded | ResizePoint:
         """What follows it if it ends at a time (s); a new event, as the agenda keeps old ones."""
