@@ -332,7 +332,7 @@ def _written(run: Simulation, options: Mapping[str, Any]) -> dict[str, Any]:
     if options["swf_file"] is not None:
         files[options["swf_file"]] = run.swf()
     if out is not None:
-        contents = run.files(result)
+        contents = run.files()
         files |= {out / name: data for name, data in contents.items()}
         if run.trace is not None and run.pool is None and run.centres is None:
             files[out / SCHEDULE] = run.swf()

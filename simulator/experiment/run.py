@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from html import escape
 from itertools import pairwise
@@ -212,8 +212,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         )
         if self.centres is not None:
             kept = [(self.centres.quotes or {})[number] for number in numbers]
-            columns["wait_s"] = np.array([quote.wait_s for quote in kept], np.float64)
-            columns["run_s"] = np.array([quote.run_s for quote in kept], np.float64)
+            columns["wait_s"], columns["run_s"] = np.array(kept, np.float64).reshape(-1, 2).T
             return columns
         columns["expected_start_s"] = np.array([q.start_s for q in self.quoted], np.float64)
         for prefix, spreads in (
@@ -296,13 +295,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         by_pass = chosen is not None and chosen.scheduling is not None
         yield from _unstarted(self.schedule, by_pass=by_pass)
 
-    def files(self, summary: Mapping[str, Any] | None = None) -> dict[str, bytes]:
-        """Contents of the files of the results, by name.
-
-        Parameters
-        ----------
-        summary : contents of metrics.json; None: `Simulation.summary`.
-        """
+    def files(self) -> dict[str, bytes]:
+        """Contents of the files of the results, by name."""
         if self.centres is not None:
             contents = {jobs_csv.NAME: self.centres.jobs_csv()}
         else:
@@ -311,7 +305,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             contents[ALLOCATIONS] = self.pool.allocations_csv()
         if self.quotes.rows:
             contents[QUOTES] = self.quotes.csv()
-        contents[METRICS] = (json_text(summary or self.summary, indent=2) + "\n").encode()
+        contents[METRICS] = (json_text(self.summary, indent=2) + "\n").encode()
         return contents
 
     def swf(self) -> bytes:

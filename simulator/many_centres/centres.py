@@ -13,7 +13,6 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from math import inf, nan
-from typing import NamedTuple
 
 import msgspec
 
@@ -40,7 +39,7 @@ from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import SiteRequest
 from simulator.engine.engine import simulated_core
 from simulator.many_centres.expected_start import expected_start, expected_start_of
-from simulator.many_centres.rules import CentreDescription, Moves
+from simulator.many_centres.rules import CentreDescription, CentresRules
 
 #: Quotes after which the copies of cores are freed: they contain cycles, and the collector of
 #: garbage is off in a simulation (`reshape.collection`).
@@ -78,9 +77,9 @@ class Centre:
         description: CentreDescription,
         clock: Callable[[], float],
         *,
-        scale_estimates: bool = True,
-        single: bool = False,
-        kill_at_walltime: bool = False,
+        scale_estimates: bool,
+        single: bool,
+        kill_at_walltime: bool,
     ) -> None:
         self.name = description.name
         self.processors = description.processors
@@ -210,30 +209,15 @@ class Centre:
             self._work_sum = 0.0
 
 
-class Quoted(NamedTuple):
-    """What was expected of a job at its submission.
-
-    Parameters
-    ----------
-    wait_s : wait that the chosen centre quoted, s; nan if it was not asked.
-    run_s : run time on CPU factor 1, s.
-    """
-
-    wait_s: float
-    run_s: float
-
-
 class Centres:
     """Several centres with dispatchers, driven as one site.
 
     Parameters
     ----------
     descriptions : of the centres; their names differ.
-    dispatcher : assigns jobs.
+    rules : with a task assignment policy.
     origins : name of the home centre of each job, by its number from 1; empty: none has one.
-    redispatch : see `CentresRules`.
-    scale_estimates, single, kill_at_walltime : see `Centre`.
-    keep_quotes : whether to remember what was expected of each job at its submission.
+    single, kill_at_walltime : see `Centre`.
 
     Attributes
     ----------
@@ -242,28 +226,27 @@ class Centres:
     ran_at : job number -> index of the centre at which the job started.
     cpu_factors : job number -> CPU factor of that centre, where it is not 1.
     moved : number of moves of waiting jobs.
-    quotes : job number -> what was expected at its submission, if `keep_quotes`.
+    quotes : if the rules keep them: job number -> wait that the chosen centre quoted at its
+        submission, s, nan if it was not asked, and run time that was expected on CPU factor 1, s.
     """
 
     def __init__(
         self,
         descriptions: Iterable[CentreDescription],
-        dispatcher: Dispatcher,
+        rules: CentresRules,
+        origins: Sequence[str],
         *,
-        origins: Sequence[str] = (),
-        redispatch: Moves | None = None,
-        scale_estimates: bool = True,
-        single: bool = False,
-        kill_at_walltime: bool = False,
-        keep_quotes: bool = False,
+        single: bool,
+        kill_at_walltime: bool,
     ) -> None:
+        assert rules.assignment is not None, "Grid-Backfilling has no dispatchers"
         self.now = -inf
-        self.quotes: dict[int, Quoted] | None = {} if keep_quotes else None
+        self.quotes: dict[int, tuple[float, float]] | None = {} if rules.keep_quotes else None
         self.centres = [
             Centre(
                 description,
                 lambda: self.now,
-                scale_estimates=scale_estimates,
+                scale_estimates=rules.scale_estimates,
                 single=single,
                 kill_at_walltime=kill_at_walltime,
             )
@@ -273,9 +256,9 @@ class Centres:
         self.ran_at: dict[int, int] = {}
         self.cpu_factors: dict[int, float] = {}
         self.moved = 0
-        self._dispatcher = dispatcher
+        self._dispatcher = Dispatcher(rules.assignment, rules.dispatch, rules.estimates)
         self._origins = origins
-        self._redispatch = redispatch
+        self._redispatch = rules.redispatch
         self._examined = -inf
         self._index_of = {centre.name: i for i, centre in enumerate(self.centres)}
         self._running: dict[int, Centre] = {}
@@ -412,7 +395,7 @@ class Centres:
         chosen = self._dispatcher.choose(request, able)
         if self.quotes is not None:
             job, wait_s = chosen[0].quoted
-            self.quotes[number] = Quoted(wait_s if job == number else nan, request.run_s)
+            self.quotes[number] = wait_s if job == number else nan, request.run_s
         self._hand_over(request, chosen, orders)
 
     def _hand_over(self, request: SiteRequest, chosen: list[Centre], orders: list[Order]) -> None:

@@ -18,7 +18,7 @@ A machine file may name several centres:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -139,7 +139,6 @@ def described_centres(tree: Located) -> list[CentreDescription]:
 
 #: Centralised models that are no task assignment policies: names beside those of the registry.
 GRID_BACKFILLING, MIGRATION = "grid-backfilling", "migration"
-Moves: TypeAlias = Literal["at-once", "quote"]
 
 
 class CentresRules(msgspec.Struct, frozen=True):
@@ -161,7 +160,7 @@ class CentresRules(msgspec.Struct, frozen=True):
 
     assignment: Assignment | None
     dispatch: DispatchRules = DispatchRules()
-    redispatch: Moves | None = None
+    redispatch: Literal["at-once", "quote"] | None = None
     scale_estimates: bool = True
     grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
     estimates: Estimates = Classification()

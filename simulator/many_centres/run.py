@@ -17,7 +17,6 @@ import numpy as np
 
 from reshape.collection import no_collection
 from reshape.errors import ConfigError
-from scheduler.policies.assignment.dispatcher import Dispatcher
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.assignment.policies import Sita
 from simulator.engine.engine import Engine
@@ -64,17 +63,9 @@ def site_of(
         keep_ended = single is not None
         return GridBackfilling(centres, rules.grid, keep_ended=keep_ended, kill_at_walltime=kill)
     if isinstance(assignment, Sita) and not assignment.cutoffs_s:
-        assignment = _fitted(assignment, jobs, origins, centres, rules)
-    return Centres(
-        centres,
-        Dispatcher(assignment, rules.dispatch, rules.estimates),
-        origins=origins,
-        redispatch=rules.redispatch,
-        scale_estimates=rules.scale_estimates,
-        single=single is not None,
-        kill_at_walltime=kill,
-        keep_quotes=rules.keep_quotes,
-    )
+        fitted = _fitted(assignment, jobs, origins, centres, rules)
+        rules = msgspec.structs.replace(rules, assignment=fitted)
+    return Centres(centres, rules, origins, single=single is not None, kill_at_walltime=kill)
 
 
 #: Share of the jobs, the first ones, to which cut-offs are fitted.

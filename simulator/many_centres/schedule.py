@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from simulator.many_centres.centres import Centres, Quoted
+from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule, Window
@@ -34,7 +34,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     ran_at : (n,) int64, index of the centre of each job; -1 if it did not start.
     origins : name of the home centre of each job; "" if it has none.
     moved : number of moves of waiting jobs.
-    quotes : job number -> what was expected at its submission; None if that was not kept.
+    quotes : see `Centres`; None if they were not kept.
     """
 
     schedule: Schedule
@@ -42,7 +42,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
     ran_at: NDArray[np.int64]
     origins: Sequence[str]
     moved: int = 0
-    quotes: Mapping[int, Quoted] | None = None
+    quotes: Mapping[int, tuple[float, float]] | None = None
 
     @classmethod
     def of(
