@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterable
 
 import click
 
 from reshape.cli.options import WholeRange
-from reshape.errors import ConfigError, ReshapeError
 from reshape.key_values import key_value
-from scheduler.policies.scenario import Scenario
-from scheduler.policies.scenarios import changed, scenario
 
 processors_option = click.option(
     "--processors",
@@ -38,46 +32,3 @@ def set_fields(texts: Iterable[str]) -> dict[str, str]:
         return dict(map(key_value, texts))
     except ValueError as error:
         raise click.UsageError(f"--set {error}") from None
-
-
-def scenario_by_options(
-    base: Scenario | str, changes: Mapping[str, Any], options: Mapping[str, str] | None = None
-) -> Scenario:
-    """Scenario, or that of a name, with fields changed as options say.
-
-    Parameters
-    ----------
-    options : field -> option that gave it, which messages name in place of the field; `scenario`
-        stands for the name.
-
-    Raises
-    ------
-    click.UsageError : the name, a field or a value is wrong.
-    """
-    try:
-        return changed(scenario(base) if isinstance(base, str) else base, changes)
-    except ConfigError as error:
-        option = (options or {}).get(error.field or "")
-        text = str(error) if option is None else f"{option}: {error.message}"
-        raise click.UsageError(text) from None
-
-
-def metrics_file(path: Path) -> dict[str, Any]:
-    """Contents of metrics.json; empty if there is none."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def is_sweep(source: Path) -> bool:
-    """Whether a file has the results of a sweep, a line of JSON each."""
-    from simulator.study.runner import BEGIN  # late, as all that few commands need
-
-    if not source.is_file():
-        return False
-    with source.open("rb") as file:
-        return file.read(len(BEGIN)) == BEGIN

@@ -13,12 +13,14 @@ import msgspec
 from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
+from reshape.errors import ConfigError
 from reshape.speedup import FORMS, Formula, Tabulated, parse
 from scheduler.journal.journal_reader import Batch, reading
 from scheduler.journal.replay import Comparison, compare
+from scheduler.policies.scenarios import changed, scenario
 from scheduler.text.formats import counted
 from simulator import live_runs
-from simulator.commands.options import json_option, scenario_by_options, set_fields
+from simulator.commands.options import json_option, set_fields
 from simulator.engine.costs import Costs
 from simulator.results.schedule import Metrics
 
@@ -145,7 +147,11 @@ def replay(
     if simulates:
         run = live_runs.RecordedRun.of(batches)
         base = run.core.scenario if policy is None else policy
-        chosen = scenario_by_options(base, set_fields(fields))
+        try:
+            own = scenario(base) if isinstance(base, str) else base
+            chosen = changed(own, set_fields(fields))
+        except ConfigError as error:
+            raise click.UsageError(str(error)) from None
         cost = live_runs.costs(*map(_other, costs)) if costs else live_runs.costs(run)
         simulated = {}
         if policy is not None or fields:

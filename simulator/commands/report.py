@@ -19,7 +19,6 @@ from scheduler.journal.clock import noted_ahead_s
 from scheduler.journal.journal_reader import JournalReader, reading
 from scheduler.policies.scenarios import scenario
 from scheduler.text.formats import counted, format_time
-from simulator.commands.options import is_sweep, metrics_file
 from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
@@ -34,6 +33,8 @@ _COMPARED = {
     "longest wait": "longest_wait_s",
     "from the first submission to the last end": "now",
 }
+#: The file of a sweep starts with this.
+_OF_SWEEP = b'{"run":'
 _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
 
 
@@ -101,7 +102,7 @@ def report_command(
                 both, table = what_if(journal, name, policy, inf if last is None else last)
             runs += both
             tables.append(table)
-        elif is_sweep(source):
+        elif _is_sweep(source):
             tables.append(_sweep(source))
         else:
             runs += [_run(each, stories) for each in _single(source)]
@@ -134,7 +135,7 @@ def _run(source: Path, stories: int) -> RunData:
         with reading(source) as journal:
             return recorded_run(journal, path.parent.name if path.is_file() else path.name, stories)
     schedule, workload = jobs_csv.read(source / jobs_csv.NAME)
-    metrics = metrics_file(source / METRICS)
+    metrics = _metrics(source / METRICS)
     size = metrics.get("processors")
     if size is not None and not (type(size) is int and 0 < size < 2**31):
         raise ReshapeError(
@@ -212,6 +213,25 @@ def _comparison(live: RunData, other: RunData) -> list[list[str]]:
     used = [100 * (run.utilization or 0.0) for run in (live, other)]
     texts = [f"{part:.1f} %" for part in used]
     return [*rows, ["utilisation", *texts, f"{used[1] - used[0]:+.1f} points"]]
+
+
+def _metrics(path: Path) -> dict[str, Any]:
+    """Contents of metrics.json; empty if there is none."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    return metrics if isinstance(metrics, dict) else {}
+
+
+def _is_sweep(source: Path) -> bool:
+    """Whether a file has the results of a sweep, a line of JSON each."""
+    if not source.is_file():
+        return False
+    with source.open("rb") as file:
+        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
 
 
 def _sweep(source: Path) -> dict[str, Any]:
