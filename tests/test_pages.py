@@ -205,7 +205,7 @@ READERS: tuple[Callable[[Path], object], ...] = (
     machine_file.read,
     lambda file: centres_file.described_centres(Located.read(file)),
     workload_file.read,
-    advance_reservations.read,
+    lambda file: advance_reservations.described(Located.read(file)),
     sites_file.read_sites,
 )
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cached_property
 from math import isfinite
-from pathlib import Path
 from typing import Annotated
 
 import msgspec
@@ -116,22 +115,12 @@ class ReservationsFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     reservations: Annotated[list[PlannedReservation], msgspec.Meta(min_length=1)]
 
 
-def read(file: Path) -> list[PlannedReservation]:
-    """Read the reservations of a file.
-
-    Raises
-    ------
-    ConfigError : names file, line, field and value, and the fix.
-    """
-    return described(Located.read(file))
-
-
 def described(tree: Located) -> list[PlannedReservation]:
     """Reservations that the contents of a file describe.
 
     Raises
     ------
-    ConfigError : see `read`.
+    ConfigError : names file, line, field and value, and the fix.
     """
     reservations = tree.convert(ReservationsFields).reservations
     owner: dict[int, str] = {}

@@ -25,12 +25,17 @@ from scheduler.model.job import JobState
 from scheduler.model.orders import Order
 from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
+from scheduler.text.located import Located
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import Rules
 from simulator.traces.swf import read as read_trace
-from simulator.workload_models.advance_reservations import PlannedReservation, in_list, read
+from simulator.workload_models.advance_reservations import (
+    PlannedReservation,
+    described,
+    in_list,
+)
 from simulator.workload_models.workload import Workload
 
 SCENARIOS = {
@@ -262,7 +267,7 @@ def test_jobs_of_users_that_can_run_in_a_reservation_are_submitted_to_it(tmp_pat
         f"reservations: [{{name: a, start: {middle}, duration: 40000, processors: 40,"
         f" requested: {jobs.submitted[40]}, users: [{mine}, ann]}}]"
     )
-    planned = read(file)
+    planned = described(Located.read(file))
     schedule = run(trace, 64, scenario("easy"), first=150, counted=False, advance=planned)
     (granted,) = schedule.advance
     assert schedule.allocated is not None
@@ -297,7 +302,7 @@ def test_a_file_of_reservations(tmp_path: Path) -> None:
         "reservations:\n"
         '  - {name: course, start: 100000, duration: "2:00:00", processors: 16, jobs: 3-4}\n'
     )
-    (planned,) = read(file)
+    (planned,) = described(Located.read(file))
     assert (planned.name, planned.start, planned.duration_s) == ("course", 100000.0, 7200.0)
     assert (planned.processors, planned.numbers) == (16, ProcSet.span(3, 2))
     done = invoke(
@@ -325,7 +330,7 @@ def test_a_wrong_file_names_line_and_field(tmp_path: Path, line: str, message: s
     file = tmp_path / "advance.yaml"
     file.write_text(f"reservations:\n  - {line}\n")
     with pytest.raises(ConfigError, match=message) as caught:
-        read(file)
+        described(Located.read(file))
     assert "advance.yaml" in str(caught.value)
 
 

@@ -209,7 +209,8 @@ def test_files_of_centres(folder: Path, data: bytes) -> None:
 @examples(150)
 @example(b'reservations: [{name: a, start: 0, duration: 1, processors: 1, jobs: "0-99999999999"}]')
 def test_files_of_reservations(folder: Path, data: bytes) -> None:
-    check(advance_reservations.read, folder / "mutated.yaml", data)
+    reads = lambda path: advance_reservations.described(Located.read(path))  # noqa: E731
+    check(reads, folder / "mutated.yaml", data)
 
 
 @given(mutated([trace_text(with_waits=True).encode()]))
