@@ -26,7 +26,7 @@ from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
 from simulator.experiment.settings import OF_SCENARIO, QuoteRules, Settings
-from simulator.experiment.tables import Columns
+from simulator.experiment.tables import Columns, of_rows
 from simulator.traces.files import is_file, replace_all
 from simulator.traces.swf import Trace
 from simulator.traces.trace_jobs import TraceJobs
@@ -120,12 +120,13 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
             return told[0]
 
         simulated(self, watch=watch)
-        rows = told[0].rows
-        columns = Columns(at_s=np.array([row[0] for row in rows], np.float64))
-        if names:
-            columns["centre"] = np.array([names[row[4]] for row in rows], np.str_)
-        for i, name in enumerate(("decision", "rule", "reason"), 1):
-            columns[name] = np.array([row[i] for row in rows], np.str_)
+        rows = (
+            (at_s, names[core] if names else "", decision, rule, reason)
+            for at_s, decision, rule, reason, core in told[0].rows
+        )
+        columns = of_rows(("at_s", "centre", "decision", "rule", "reason"), rows)
+        if not names:
+            del columns["centre"]
         return columns
 
     @classmethod

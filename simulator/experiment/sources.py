@@ -175,8 +175,16 @@ def _with_homes(
 
 def _check_only_processors(settings: Settings, jobs: TraceJobs) -> None:
     """Check that no job requests further resources of a pool or of centres, which have none."""
-    if settings.pool is not None or settings.centres is not None:
-        jobs.need_no_resources("a pool" if settings.pool is not None else "centres")
+    if settings.pool is None and settings.centres is None:
+        return
+    for name, amounts in jobs.resources.items():
+        if amounts.any():
+            index = int(np.argmax(amounts > 0))
+            place = "centres" if settings.pool is None else "a pool"
+            raise ReshapeError(
+                f"job {jobs.numbers[index]} requests {name}={amounts[index]}, and the nodes of"
+                f" {place} have only processors: simulate these jobs on one machine"
+            )
 
 
 def _without_effect(source: Source) -> Iterator[str]:

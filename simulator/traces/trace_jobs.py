@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ConfigError
 from scheduler.model.events import JobSpec
 from simulator.traces.swf import Trace
 
@@ -103,25 +103,6 @@ class TraceJobs(msgspec.Struct, frozen=True):
 
         fields = msgspec.structs.asdict(self).items()
         return TraceJobs(**{name: part(field) for name, field in fields})
-
-    def need_no_resources(self, place: str) -> None:
-        """Check that no job requests further resources, for nodes that have none.
-
-        Parameters
-        ----------
-        place : what the nodes belong to, such as "a pool".
-
-        Raises
-        ------
-        ReshapeError : a job requests one.
-        """
-        for name, amounts in self.resources.items():
-            if amounts.any():
-                index = int(np.argmax(amounts > 0))
-                raise ReshapeError(
-                    f"job {self.numbers[index]} requests {name}={amounts[index]}, and the nodes of"
-                    f" {place} have only processors: simulate these jobs on one machine"
-                )
 
     def specs(self) -> list[JobSpec]:
         """Request of each job, in order; equal requests share one object."""
