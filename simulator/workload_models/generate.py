@@ -49,7 +49,7 @@ from reshape.speedup import parse
 from scheduler.config import machine_file
 from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.engine import Engine, simulated_core
 from simulator.results.schedule import Schedule
 from simulator.traces.normalise import normalise
@@ -364,7 +364,7 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
     Parameters
     ----------
     parameters : of `PrioWorkload`, by name; numbers, and the speedup model, may be text. `cost`,
-        `start_s` and `end_s` are those of `Workload`, by default none.
+        `start_s` and `end_s` are those of `Costs.constant`, by default none.
 
     Raises
     ------
@@ -383,7 +383,7 @@ def prio(parameters: Mapping[str, Any], seed: int) -> tuple[PrioWorkload, Worklo
     cost = converted(fields.pop("cost", {}), ResizeCost, f"{PRIO}.cost")
     model = converted(fields, PrioWorkload, PRIO)
     jobs = model.generate(np.random.default_rng(seed))
-    return model, Workload(model.processors, jobs, cost, start_s, end_s)
+    return model, Workload(model.processors, jobs, Costs.constant(cost, start_s, end_s))
 
 
 def make(wanted: TraceRequest) -> Trace:

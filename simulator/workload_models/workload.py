@@ -22,7 +22,7 @@ from scheduler.config.partitions import PartitionLimits
 from scheduler.model.events import JobSpec
 from scheduler.policies.queue_orders.aging import CLASSES
 from scheduler.text.located import converted
-from simulator.engine.costs import Costs, ResizeCost
+from simulator.engine.costs import NO_COSTS, Costs, ResizeCost
 from simulator.engine.jobs import SimJob, columns_of
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -34,9 +34,7 @@ class Workload(msgspec.Struct, frozen=True):
     ----------
     processors : of the machine, if the workload names them.
     jobs : in any order.
-    cost : cost of a resize.
-    start_s, end_s : from the order to start a job until it computes, and from its last iteration
-        until its processes are gone, seconds.
+    costs : of starts, resizes and ends.
     trace_jobs : jobs of the trace from which the workload was made, in the order of `jobs`.
     kills : whether jobs are killed at their walltimes; not if the rules of cleaning have decided
         about runs longer than requested.
@@ -44,9 +42,7 @@ class Workload(msgspec.Struct, frozen=True):
 
     processors: int | None
     jobs: list[SimJob]
-    cost: ResizeCost = ResizeCost()
-    start_s: float = 0.0
-    end_s: float = 0.0
+    costs: Costs = NO_COSTS
     trace_jobs: TraceJobs | None = None
     kills: bool = True
 
@@ -56,11 +52,6 @@ class Workload(msgspec.Struct, frozen=True):
         if self.trace_jobs is not None:
             return self.trace_jobs
         return columns_of(sorted(self.jobs, key=lambda job: job.at))
-
-    @property
-    def costs(self) -> Costs:
-        """Costs of the jobs as an engine takes them."""
-        return Costs.constant(self.cost, self.start_s, self.end_s)
 
 
 class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -103,8 +94,8 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
         except ValueError as error:
             raise ConfigError(str(error), field="resizable.speedup") from None
 
-    def resize_cost(self) -> ResizeCost:
-        """Cost of a resize.
+    def costs(self) -> Costs:
+        """Cost of a resize, as an engine takes it.
 
         Raises
         ------
@@ -114,7 +105,7 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             cost = key_values(self.cost.split(",")) if isinstance(self.cost, str) else self.cost
         except ValueError as error:
             raise ConfigError(str(error), field="resizable.cost") from None
-        return converted(cost, ResizeCost, "resizable.cost")
+        return Costs.constant(converted(cost, ResizeCost, "resizable.cost"))
 
     def check(self) -> None:
         """Check the texts.
@@ -128,7 +119,7 @@ class Resizable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
             _ = self.performance and named(self.performance)
         except ValueError as error:
             raise ConfigError(str(error), field="resizable.performance") from None
-        self.resize_cost()
+        self.costs()
 
 
 def of_trace(
@@ -172,7 +163,7 @@ def of_trace(
         )
         data_bytes = round(how.data_mib * start * 2**20)
         made.append(SimJob(at, spec, run_s, how.iterations, model, data_bytes))
-    return Workload(processors, made, how.resize_cost(), trace_jobs=jobs, kills=kills)
+    return Workload(processors, made, how.costs(), trace_jobs=jobs, kills=kills)
 
 
 class PrioWorkload(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -33,7 +33,7 @@ from scheduler.model.events import JobSpec
 from scheduler.model.requests import Conditions, Dependency
 from scheduler.state.derived_jobs import task_spec
 from scheduler.text.located import FieldPath, Located, converted
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.jobs import ProgramPhase, SimJob
 from simulator.traces.swf import LARGEST
 from simulator.workload_models.workload import Workload
@@ -137,7 +137,8 @@ def read(file: Path) -> Workload:
         tree.fail(("cost", field) if field in contents.cost else ("cost",), error.message)
     jobs = [_job(tree, number, line) for number, line in enumerate(contents.jobs)]
     jobs = _numbered(tree, jobs)
-    return Workload(contents.processors, jobs, cost, contents.start_s, contents.end_s)
+    costs = Costs.constant(cost, contents.start_s, contents.end_s)
+    return Workload(contents.processors, jobs, costs)
 
 
 def encode(workload: Workload, comment: str) -> bytes:
@@ -147,10 +148,13 @@ def encode(workload: Workload, comment: str) -> bytes:
     ----------
     comment : first line.
     """
-    whole = {name: getattr(workload, name) for name in ("processors", "start_s", "end_s")}
+    costs = workload.costs
+    around = {"start_s": costs.start.fixed_s, "end_s": costs.end.fixed_s}
+    whole = {"processors": workload.processors, **around}
     data: dict[str, Any] = {name: value for name, value in whole.items() if value}
-    if workload.cost != ResizeCost():
-        data["cost"] = {k: v for k, v in msgspec.structs.asdict(workload.cost).items() if v != inf}
+    cost = ResizeCost(costs.group.fixed_s, costs.join.fixed_s, costs.bytes_per_s, costs.pause_s)
+    if cost != ResizeCost():
+        data["cost"] = {k: v for k, v in msgspec.structs.asdict(cost).items() if v != inf}
     own = [job for job in workload.jobs if job.spec.task_of is None]
     data["jobs"] = [msgspec.to_builtins(_line(job)) for job in own]
     from scheduler.text.yaml_text import encode as yaml_of  # see scheduler/text/located.py

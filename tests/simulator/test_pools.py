@@ -20,7 +20,7 @@ from scheduler.model.events import JobSpec
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import predicts, scenario
-from simulator.engine.costs import NO_COSTS, ResizeCost
+from simulator.engine.costs import NO_COSTS, Costs, ResizeCost
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
 from simulator.pools import EndedAllocation, PooledSite, pool_metrics
@@ -216,7 +216,7 @@ def resizable(rng: np.random.Generator) -> Workload:
         at = float(rng.integers(0, 4000))
         jobs.append(SimJob(at, spec, run_s, iterations, parse("amdahl:serial=0.1"), 10**6))
     cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
-    return Workload(None, jobs, cost, start_s=1.0, end_s=1.0)
+    return Workload(None, jobs, Costs.constant(cost, 1.0, 1.0))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -239,7 +239,7 @@ def test_a_pool_that_grows_for_running_jobs_shortens_them_and_gives_back_what_th
         for name, model in models.items():
             job = SimJob(0.0, spec, 4000.0, 100, parse(model), 10**6)
             cost = ResizeCost(start_s=2.0, join_s=0.5, bytes_per_s=1e9)
-            workload = Workload(None, [job], cost, start_s=1.0, end_s=1.0)
+            workload = Workload(None, [job], Costs.constant(cost, 1.0, 1.0))
             options = msgspec.structs.replace(OPTIONS, time_limit_s=6000.0, grow_running=grow)
             waits = np.array([60.0])
             runs[name, grow] = run_pool(workload, scenario("fcfs-pr"), options, waits)

@@ -33,7 +33,7 @@ from scheduler.model.orders import Order, WakeAt
 from scheduler.policies.scenarios import scenario
 from scheduler.text.located import converted
 from scheduler.text.tables import Table, render
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.workload_models.workload import Workload
 
@@ -83,7 +83,7 @@ def simulate(text: str) -> str:
         shown = [order for order in orders if not isinstance(order, WakeAt)]
         output.extend(f"@{now:g}  {order_line(order)}".rstrip() for order in shown)
 
-    workload = Workload(None, jobs, converted(costs, ResizeCost), *around)
+    workload = Workload(None, jobs, Costs.constant(converted(costs, ResizeCost), *around))
     schedule = run(workload, machine, chosen, event_order=order, watch=watch)
     rows: list[Sequence[Any]] = []
     for number, job in enumerate(jobs, 1):

@@ -27,7 +27,7 @@ from scheduler.policies.registry import known
 from scheduler.policies.scenario import QueueRules, Scenario
 from scheduler.policies.scenarios import changed, from_data, scenario, to_data
 from scheduler.text.used_fields import Needs, UnusedFieldError
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.workload_models.workload import Workload
 
@@ -68,8 +68,8 @@ def workload(seed: int) -> Workload:
         speedup = Amdahl(rng.choice([0.01, 0.2, 0.9]))
         jobs.append(SimJob(at, spec, length_s, count, speedup if grows else None))
     pause_s = 0.5 * (seed % 2)
-    cost = ResizeCost(join_s=4 * pause_s)
-    return Workload(PROCESSORS, jobs, cost, start_s=pause_s, end_s=4 * pause_s, kills=False)
+    costs = Costs.constant(ResizeCost(join_s=4 * pause_s), pause_s, 4 * pause_s)
+    return Workload(PROCESSORS, jobs, costs, kills=False)
 
 
 WORKLOADS = [workload(seed) for seed in range(9)]

@@ -26,7 +26,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.policies.scenarios import scenario
 from scheduler.policies.selection.basic import FewNodes, FirstFit
 from simulator.commands.simulate import simulate
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import Sharing
 from simulator.results.schedule import Schedule
@@ -214,7 +214,7 @@ def test_iterations_take_as_long_as_a_slow_twin_finds(
     events: list[Event] = []
     rules = msgspec.structs.replace(scenario(policy), selection=selection)
     schedule = run(
-        Workload(12, single, cost),
+        Workload(12, single, Costs.constant(cost)),
         msgspec.structs.replace(
             platform.flat(12), processors_per_node=4, leaves=ProcSet.span(0, 3)
         ),

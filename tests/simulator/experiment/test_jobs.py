@@ -13,7 +13,7 @@ from small_experiments import COLUMNS, trace_text
 from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import parse
 from simulator import Experiment, Jobs, simulate
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import Costs, ResizeCost
 from simulator.experiment.jobs import JobFields
 from simulator.workload_models.workload import Workload
 
@@ -75,7 +75,8 @@ def test_a_speedup_as_object_and_a_cost_as_text_or_mapping() -> None:
     costs: list[Any] = ["start_s=2,join_s=1", {"start_s": 2, "join_s": 1}]
     made = [jobs.with_resizable(cost=cost) for cost in costs]
     hows = [Experiment(one).jobs.fields.resizable for one in made]
-    assert [how and how.resize_cost() for how in hows] == [ResizeCost(start_s=2, join_s=1)] * 2
+    costs = Costs.constant(ResizeCost(start_s=2, join_s=1))
+    assert [how and how.costs() for how in hows] == [costs] * 2
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from reshape.errors import ConfigError, ReshapeError
 from reshape.speedup import Prio
 from scheduler.policies.scenarios import scenario
 from simulator.commands.workload import workload
-from simulator.engine.costs import ResizeCost
+from simulator.engine.costs import NO_COSTS, Costs, ResizeCost
 from simulator.study.study import SHIPPED
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, machine_size, normalise
@@ -344,9 +344,10 @@ def test_prio_from_the_command(tmp_path: Path) -> None:
     read = workload_file.read(files[0])
     model = PrioWorkload(jobs=60, resizable=0.5, user_priorities=True, speedup=Prio(alpha=0.75))
     assert read.jobs == model.generate(rng(3))
-    assert (read.processors, read.cost) == (400, ResizeCost())
+    assert (read.processors, read.costs) == (400, NO_COSTS)
     assert 0 < sum(job.spec.resizable for job in read.jobs) <= 30
-    whole = msgspec.structs.replace(read, cost=ResizeCost(1.0, 0.5, 1e9), start_s=2.0, end_s=3.0)
+    costs = Costs.constant(ResizeCost(1.0, 0.5, 1e9), 2.0, 3.0)
+    whole = msgspec.structs.replace(read, costs=costs)
     files[1].write_bytes(workload_file.encode(whole, "again"))
     assert workload_file.read(files[1]) == whole
     assert generated("prio", "-o", str(files[1])).output.endswith("120 jobs of model prio\n")
