@@ -138,7 +138,7 @@ def task_without_record(
     if not (is_left or position in coming.cancelled):
         return None
     task = task_to_come(array, position)
-    if not is_left or array.state in FINAL:  # an earlier release did not note them as cancelled
+    if not is_left:
         at, why = _cancellation(journal, array, position)
         task.cancel(at, why)
     return task

@@ -239,7 +239,10 @@ class Explanation(MessageBase):
 
 
 class Wait(Question):
-    """Answered by JobListing (one job) when the job has ended."""
+    """Answered by JobListing (one job) when the job has ended.
+
+    A peer repeats it every few minutes at least, so that the service knows that it still waits.
+    """
 
     job: int
 
