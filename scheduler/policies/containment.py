@@ -23,13 +23,16 @@ code is the same. Resizing policies and scheduling passes are called in one plac
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Callable, Mapping, Sequence
+from linecache import getline
 from math import inf, isfinite
 from numbers import Real
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from reshape.errors import ReshapeError
 from scheduler.model.events import ResizePoint
 from scheduler.model.groups import leaving_groups
 from scheduler.model.interfaces import QueueOrder, Selection
@@ -51,6 +54,7 @@ _WORDS = {
     "selection": "the processor selection",
     "estimates": "the predictor",
     "scheduling": "the scheduling pass",
+    "assignment": "the task assignment policy",
 }
 
 
@@ -78,6 +82,23 @@ def line_of(policy: object, error: BaseException, method: str) -> tuple[str, int
         return frames[-1].filename, frames[-1].lineno or 0
     lines = [frame.lineno for frame in frames if frame.filename == code.co_filename]
     return code.co_filename, (lines[-1] if lines else None) or code.co_firstlineno
+
+
+def failure(
+    kind: str, policy: object, method: str, error: BaseException, at: str = ""
+) -> ReshapeError:
+    """Return the error that ends what cannot go on without the policy; it names file and line.
+
+    Parameters
+    ----------
+    at : when it was, for the text.
+    """
+    file, line = line_of(policy, error, method)
+    place = f"{file}:{line}"
+    if not os.path.exists(file):  # a cell of a notebook, or text that a program has executed
+        place = f"line {line} of its cell: {getline(file, line).strip()}"
+    sentence = description(kind, policy, method, error)
+    return ReshapeError(f"{sentence}{at} ({place}); correct the policy")
 
 
 class Guard:

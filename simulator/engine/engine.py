@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from linecache import getline
 from math import isnan, nan
 
 import msgspec
@@ -20,7 +18,7 @@ from scheduler.model.job import FINAL
 from scheduler.model.machine import CONSERVED, Machine
 from scheduler.model.orders import Order, Refuse, Reserve
 from scheduler.partition.partition import EventOrder
-from scheduler.policies.containment import description, line_of
+from scheduler.policies.containment import failure
 from scheduler.policies.scenario import Scenario
 from simulator.engine.costs import NO_COSTS, Costs
 from simulator.engine.job_programs import Programs
@@ -48,14 +46,8 @@ def simulated_core(
     core: Core | None = None
 
     def failed(kind: str, policy: object, method: str, error: BaseException) -> str:
-        file, line = line_of(policy, error, method)
         at = "" if core is None else f" at {max(core.now, 0.0):g} s of the simulation"
-        place = f"{file}:{line}"
-        if not os.path.exists(file):  # a cell of a notebook, or text that a program has executed
-            place = f"line {line} of its cell: {getline(file, line).strip()}"
-        raise ReshapeError(
-            f"{description(kind, policy, method, error)}{at} ({place}); correct the policy"
-        ) from error
+        raise failure(kind, policy, method, error, at) from error
 
     core = Core(
         scenario,

@@ -12,10 +12,11 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from reshape.errors import ConfigError, check_ranges
+from reshape.errors import ConfigError, ReshapeError, check_ranges
 from scheduler.model.job import COMPLETED, Job
 from scheduler.model.job_view import ReadOnly, is_ours, reads, shown
 from scheduler.policies.assignment.interface import AskedSite, Assignment, Choice, SiteRequest
+from scheduler.policies.containment import failure
 from scheduler.predictions.estimates import Estimates
 from scheduler.predictions.predictor import Predictor
 
@@ -95,10 +96,26 @@ class Dispatcher:
         answering: Sequence[AskedSite] = asked
         if not is_ours(self._assignment):
             answering = [cast("AskedSite", ShownSite(site)) for site in asked]
-        choice: Choice = self._assignment.assign(request, answering)
-        choices = list(choice) if isinstance(choice, Sequence) else [choice]
         by_name = {site.name: site for site in asked}
-        return [by_name[site.name] for site in choices]
+        return [by_name[site.name] for site in self._chosen(request, answering)]
+
+    def _chosen(self, request: SiteRequest, sites: Sequence[AskedSite]) -> list[AskedSite]:
+        """Sites that the policy chooses.
+
+        Raises
+        ------
+        ReshapeError : a user-defined policy fails, or returns something else; it names its line.
+        """
+        try:
+            choice: Choice = self._assignment.assign(request, sites)
+            choices = list(choice) if isinstance(choice, Sequence) else [choice]
+            if not choices or not all(site in sites for site in choices):
+                raise TypeError(f"it returned {choice!r}, and not one or several of the sites")
+            return choices
+        except (Exception, SystemExit) as error:
+            if is_ours(self._assignment) or isinstance(error, ReshapeError):
+                raise
+            raise failure("assignment", self._assignment, "assign", error) from error
 
     def started(self, job: int, at: float, site: AskedSite) -> None:
         """Note that a job started at a site, at a time (s)."""

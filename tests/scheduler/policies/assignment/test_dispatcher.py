@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
+from typing import Any
 
 import pytest
 from fixed_estimates import Constant
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.model.job import Job
 from scheduler.policies.assignment.dispatcher import Dispatcher, DispatchRules
@@ -204,8 +205,30 @@ def test_a_user_defined_policy_asks_sites_and_cannot_change_them() -> None:
     request = SiteRequest(1, JobSpec(2, 10.0), 10.0)
     assert Dispatcher(OwnPolicy()).choose(request, sites) == [sites[1]]
     for field_name in ("processors", "cpu_factor", "wait_s", "other"):
-        with pytest.raises(AttributeError):
+        with pytest.raises(ReshapeError, match="failed in assign with AttributeError"):
             Dispatcher(OwnPolicy(field_name)).choose(request, sites)
+
+
+@pytest.mark.parametrize(
+    ("choose", "says"),
+    [
+        (lambda sites: 1 / 0, "ZeroDivisionError: division by zero"),
+        (lambda sites: sites[0].wait, "AttributeError: 'ShownSite' object has no attribute 'wait'"),
+        (lambda sites: None, "TypeError: it returned None, and not one or several of the sites"),
+        (lambda sites: "a", "TypeError: it returned 'a', and not one"),
+        (lambda sites: [], r"TypeError: it returned \[\], and not one"),
+    ],
+)
+def test_a_user_defined_policy_that_fails_is_named_with_its_line(
+    choose: Callable[[Any], Any], says: str
+) -> None:
+    class Wrong:
+        def assign(self, request: SiteRequest, sites: Sequence[AskedSite]) -> Any:
+            return choose(sites)
+
+    said = rf"assignment policy .*Wrong failed in assign with {says}.*test_dispatcher.py:\d+\); c"
+    with pytest.raises(ReshapeError, match=said):
+        Dispatcher(Wrong()).choose(request(), SITES)
 
 
 def test_an_attribute_of_a_policy_without_the_base_is_refused() -> None:
