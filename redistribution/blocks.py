@@ -93,13 +93,13 @@ class Blocks(Layout):
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
         parts = set_grid(self)
-        given = self.offsets or (None,) * len(self.shape)
-        if len(given) != len(self.shape):
+        per_axis = self.offsets or (None,) * len(self.shape)
+        if len(per_axis) != len(self.shape):
             raise ValueError(
-                f"offsets must have one entry for each axis of shape {self.shape}, got {given}"
+                f"offsets must have one entry for each axis of shape {self.shape}, got {per_axis}"
             )
         offsets = []
-        for axis, (own, extent, count) in enumerate(zip(given, self.shape, parts, strict=True)):
+        for axis, (own, extent, count) in enumerate(zip(per_axis, self.shape, parts, strict=True)):
             cuts = even_offsets(extent, count) if own is None else own
             offsets.append(checked_offsets(cuts, axis, extent))
             if len(offsets[-1]) != count + 1:

@@ -291,24 +291,24 @@ class Cuts(Layout):
         >>> Cuts.by_weight([1, 1, 1, 1, 8, 1], nprocs=3).offsets
         (0, 4, 5, 6)
         """
-        given = np.asarray(weights)
-        if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
-            raise ValueError(f"weights must be a row of integers, got {given.dtype} {given.shape}")
-        if given.size and given.min() < 0:
-            raise ValueError(f"weights must be >= 0, got {given.min()} at {given.argmin()}")
+        row = np.asarray(weights)
+        if row.ndim != 1 or (row.size and row.dtype.kind not in "iu"):
+            raise ValueError(f"weights must be a row of integers, got {row.dtype} {row.shape}")
+        if row.size and row.min() < 0:
+            raise ValueError(f"weights must be >= 0, got {row.min()} at {row.argmin()}")
         if nprocs < 1:
             raise ValueError(f"nprocs must be >= 1, got {nprocs}")
-        sums = np.cumsum(given, dtype=np.int64)
-        total = int(sums[-1]) if given.size else 0
+        sums = np.cumsum(row, dtype=np.int64)
+        total = int(sums[-1]) if row.size else 0
         # Bisect for the least weight that no part has to exceed.
-        low, high = max(-(-total // nprocs), int(given.max(initial=0))), total
+        low, high = max(-(-total // nprocs), int(row.max(initial=0))), total
         while low < high:
             middle = (low + high) // 2
-            if _offsets_within(sums, middle, nprocs)[-1] == given.size:
+            if _offsets_within(sums, middle, nprocs)[-1] == row.size:
                 high = middle
             else:
                 low = middle + 1
-        return cls((given.size,), _offsets_within(sums, low, nprocs))
+        return cls((row.size,), _offsets_within(sums, low, nprocs))
 
 
 @dataclass(frozen=True)

@@ -202,9 +202,9 @@ def _in_order(runs: list[Run]) -> tuple[Run, ...]:
     order = np.argsort(target)
     columns = (length[order].tolist(), source[order].tolist(), target[order].tolist())
     single: list[Run] = []
-    for size, here, there in zip(*columns, strict=True):
+    for size, local, remote in zip(*columns, strict=True):
         message = extent_of(single) if single else 0
-        _append(single, Run(size, 1, here, size, there, size, message))
+        _append(single, Run(size, 1, local, size, remote, size, message))
     return tuple(single)
 
 

@@ -148,14 +148,14 @@ def _explain_stale(error: BaseException, arrays: Iterable[Array]) -> None:
     earlier = [(array.name, part) for array in arrays for part in array.earlier_parts()]
     if not earlier:
         return
-    found = {
+    stale = {
         f"variable {variable!r} is array {name!r}"
         for frame, _ in traceback.walk_tb(error.__traceback__)
         for variable, value in (*frame.f_globals.items(), *frame.f_locals.items())
         for name, part in earlier
         if value is part
     }
-    what = ", ".join(sorted(found)) or "it may be a registered array"
+    what = ", ".join(sorted(stale)) or "it may be a registered array"
     error.add_note(
         f"{what} of before a resize, which is read-only: read `local` again in each iteration"
     )

@@ -139,8 +139,8 @@ def _maker(method: Callable[..., Any]) -> Callable[..., Any]:
                 bound = parameters.bind(*args, **kwargs)
                 bound.apply_defaults()
                 origin = bound.arguments["comm"]
-            known = made[0] if type(made) is tuple else made  # of Idup, with a request
-            _record(known, origin, method.__name__, frame)
+            result = made[0] if type(made) is tuple else made  # of Idup, with a request
+            _record(result, origin, method.__name__, frame)
         return made
 
     return make
@@ -155,8 +155,8 @@ def _ender(method: Callable[..., Any]) -> Callable[..., Any]:
     return end
 
 
-def _record(known: Any, origin: Any, method: str, frame: FrameType) -> None:
-    if not known:  # a null handle is false
+def _record(result: Any, origin: Any, method: str, frame: FrameType) -> None:
+    if not result:  # a null handle is false
         return
     of_origin = _made.get(_handleof(origin)) if isinstance(origin, MPI.Comm) else None
     is_of_self = origin == MPI.COMM_SELF or (
@@ -164,7 +164,7 @@ def _record(known: Any, origin: Any, method: str, frame: FrameType) -> None:
     )
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     owner = _owners[0] if _owners else None
-    _made[_handleof(known)] = _Made(known, method, place, is_of_self, owner)
+    _made[_handleof(result)] = _Made(result, method, place, is_of_self, owner)
     if len(_made) % MANY == 0:
         _forget_freed()
         if len(_made) >= MANY:
@@ -227,12 +227,12 @@ def retire_derived(before: int) -> None:
         ctypes.memmove(_addressof(made.known), _addressof(null), size)
 
 
-def _is_alone(known: Any) -> bool:
+def _is_alone(result: Any) -> bool:
     """Whether a communicator, window or file belongs to this process alone."""
-    if isinstance(known, MPI.Intercomm):
+    if isinstance(result, MPI.Intercomm):
         return False
     try:
-        group = known.Get_group()
+        group = result.Get_group()
     except MPI.Exception:  # freed by other means
         return False
     size = group.size

@@ -63,13 +63,13 @@ class ProtocolError(ReshapeError):
     """A message of another version, or one that breaks the protocol; trying again does not help."""
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, names: Iterable[str]) -> str:
     """End of a message about an unknown name: the most similar known names, or all of them."""
-    known = sorted(known)
-    close = difflib.get_close_matches(name, known, n=2)
+    names = sorted(names)
+    close = difflib.get_close_matches(name, names, n=2)
     if close:
         return f"; did you mean {' or '.join(close)}?"
-    return f"; known are {', '.join(known)}" if known else "; none is known"
+    return f"; known are {', '.join(names)}" if names else "; none is known"
 
 
 _RELATIONS = {">=": operator.ge, ">": operator.gt, "<=": operator.le, "<": operator.lt}

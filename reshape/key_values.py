@@ -21,12 +21,12 @@ def whole_number(text: str, most: int = 10**LONGEST_AMOUNT - 1) -> int | None:
     return number if number <= most else None
 
 
-def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
+def key_value(item: str, keys: Iterable[str] | None = None) -> tuple[str, str]:
     """Split ``key=value``; white space around key and value is removed.
 
     Parameters
     ----------
-    known : accepted keys; None accepts any key.
+    keys : accepted keys; None accepts any key.
 
     Raises
     ------
@@ -37,24 +37,24 @@ def key_value(item: str, known: Iterable[str] | None = None) -> tuple[str, str]:
         raise ValueError(f"{item!r:.80} has no key; write KEY=VALUE")
     if not equals:
         raise ValueError(f"{item!r:.80} has no value; write {key:.80}=VALUE")
-    if known is not None:
-        known = list(known)
-        if key not in known:
-            raise ValueError(f"unknown key {key!r:.80} in {item!r:.80}{nearest(key, known)}")
+    if keys is not None:
+        keys = list(keys)
+        if key not in keys:
+            raise ValueError(f"unknown key {key!r:.80} in {item!r:.80}{nearest(key, keys)}")
     return key, value
 
 
-def key_values(items: Iterable[str], known: Iterable[str] | None = None) -> dict[str, str]:
+def key_values(items: Iterable[str], keys: Iterable[str] | None = None) -> dict[str, str]:
     """Read items of the form ``key=value``, each key once, in their order.
 
     Raises
     ------
     ValueError : see `key_value`; or a key is given twice.
     """
-    known = None if known is None else list(known)
+    keys = None if keys is None else list(keys)
     values: dict[str, str] = {}
     for item in items:
-        key, value = key_value(item, known)
+        key, value = key_value(item, keys)
         if key in values:
             raise ValueError(f"{key} is given twice, {values[key]!r} and {value!r}; keep one")
         values[key] = value

@@ -231,9 +231,9 @@ def parse(text: str) -> Model:
         raise ValueError(
             f"unknown speedup model {name!r}{nearest(name, MODELS)}; write it as in {FORMS}"
         )
-    known = None if name == "table" else MODELS[name].__struct_fields__
+    parameters = None if name == "table" else MODELS[name].__struct_fields__
     try:
-        fields: dict[str, Any] = {**key_values(filter(None, rest.split(",")), known)}
+        fields: dict[str, Any] = {**key_values(filter(None, rest.split(",")), parameters)}
     except ValueError as error:
         raise ValueError(f"{text!r}: {error}; write it as in {FORMS}") from None
     if name == "table":

@@ -118,8 +118,8 @@ def parse_moment(text: str, now: float, *, past: bool = False) -> float:
     ValueError : the text has another form, or there is no such moment.
     """
     try:
-        found = _moment(text.strip(), now, past)
-        seconds = None if found is None else found.timestamp()
+        moment = _moment(text.strip(), now, past)
+        seconds = None if moment is None else moment.timestamp()
     except (ValueError, OverflowError, OSError):  # such as 2026-02-30, or beyond the year 9999
         seconds = None
     if seconds is None:
@@ -183,9 +183,9 @@ def in_local_time(text: str) -> str:
     return _UTC_MOMENT.sub(_local, text)
 
 
-def _local(found: re.Match[str]) -> str:
+def _local(match: re.Match[str]) -> str:
     try:
-        local = datetime.fromisoformat(found[0]).astimezone()
+        local = datetime.fromisoformat(match[0]).astimezone()
     except (ValueError, OverflowError):  # no such date; the text of a user has it
-        return found[0]
+        return match[0]
     return local.replace(tzinfo=None).isoformat(timespec="seconds")

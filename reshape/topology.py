@@ -143,8 +143,8 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         try:
             parts = rest.split(",") if rest else []
             sizes = [_integer(part) for part in parts if "=" not in part]
-            given = key_values((part for part in parts if "=" in part), _OPTIONS)
-            options = {name: _integer(value) for name, value in given.items()}
+            pairs = key_values((part for part in parts if "=" in part), _OPTIONS)
+            options = {name: _integer(value) for name, value in pairs.items()}
             return cls(cast(Kind, kind), sizes=tuple(sizes), **options)  # __post_init__ checks kind
         except ValueError as error:
             raise ValueError(f"topology {text!r}: {error}; accepted are {FORMS}") from None

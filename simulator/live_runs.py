@@ -162,8 +162,8 @@ class RecordedRun(msgspec.Struct):
     @property
     def left_out(self) -> list[int]:
         """Jobs that never started or have not ended."""
-        there = {job.id for job in self.jobs}
-        return sorted({job.id for job in self._own_jobs} - there)
+        ids = {job.id for job in self.jobs}
+        return sorted({job.id for job in self._own_jobs} - ids)
 
     @property
     def schedule(self) -> Schedule:

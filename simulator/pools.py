@@ -63,10 +63,10 @@ def read_waits(text: str) -> Floats:
         except ValueError as error:
             raise ReshapeError(f"there is no file {text}, and {error}") from None
     waits = swf.read(path, fields=("wait",)).columns["wait"]
-    known = waits[waits >= 0].astype(np.float64)
-    if not len(known):
+    positive = waits[waits >= 0].astype(np.float64)
+    if not len(positive):
         raise ReshapeError(f"{path}: no job has a recorded wait; name a trace with waits")
-    return known
+    return positive
 
 
 Ending = Literal["cancelled", "released", "expired"]

@@ -153,13 +153,13 @@ class Exchange:
     earliest message that has not completed is under way on both ends, and all others come later.
     """
 
-    def __init__(self, given: Arguments) -> None:
-        routes, comm, a, b, order, max_extra_bytes, _ = given
+    def __init__(self, arguments: Arguments) -> None:
+        routes, comm, a, b, order, max_extra_bytes, _ = arguments
         self.comm = comm
         self.between_hosts = routes.hosts is not None
         self.backoff = Backoff()
         self.source, self.target = array_region(a, "source"), array_region(b, "target")
-        self.itemsize = itemsize = given.itemsize
+        self.itemsize = itemsize = arguments.itemsize
         self.order = order
         self.longest = longest_message(max_extra_bytes)
         most = max(1, self.longest // itemsize)
@@ -172,14 +172,14 @@ class Exchange:
             rounds = zip_longest(*(pieces(t, most, order) for t in transfers))
             return (piece for round_ in rounds for piece in round_ if piece is not None)
 
-        sent, copied = given.sends, given.copies
+        sent, copied = arguments.sends, arguments.copies
         self.receivers = len(sent)
         self.near = {t.peer: array_region(array, "source") for t, array in copied}
         self.copied = in_turn(t for t, _ in copied)
         send = partial(self.message, self.source, is_sent_from_array)
         receive = partial(self.message, self.target, is_received_into_array)
         self.outgoing = _MessageWindow(map(send, in_turn(sent)), limit - receive_limit)
-        self.incoming = _MessageWindow(map(receive, in_turn(given.receives)), receive_limit)
+        self.incoming = _MessageWindow(map(receive, in_turn(arguments.receives)), receive_limit)
         # The requests under way and, at the same positions, their messages.
         self.requests: list[MPI.Request] = []
         self.messages: list[tuple[_MessageWindow, _PieceMessage, Bytes | None]] = []

@@ -60,36 +60,36 @@ class PreparedMove:
     `Tuning.small_move_bytes` (4 MB) of messages on a rank, as long as this object exists.
     """
 
-    def __init__(self, given: Arguments) -> None:
-        use = CommunicatorUse.of(given.comm)
-        needs_messages = _agree(given, use)
+    def __init__(self, arguments: Arguments) -> None:
+        use = CommunicatorUse.of(arguments.comm)
+        needs_messages = _agree(arguments, use)
         if not needs_messages:
-            use.settle(given.comm)
+            use.settle(arguments.comm)
         self._run: Callable[[], None]
         if not needs_messages and use.mailboxes is not None:
-            self._run = _Mail(given, use.mailboxes).run
-        elif _Messages.are_small(given):
-            self._run = _Messages(given).run
+            self._run = _Mail(arguments, use.mailboxes).run
+        elif _Messages.are_small(arguments):
+            self._run = _Messages(arguments).run
         else:
-            self._run = lambda: exchange.Exchange(given).run()
+            self._run = lambda: exchange.Exchange(arguments).run()
 
     def run(self) -> None:
         """Collective over comm. Move the present contents of ``a`` into ``b``."""
         self._run()
 
 
-def _agree(given: Arguments, use: CommunicatorUse) -> bool:
+def _agree(arguments: Arguments, use: CommunicatorUse) -> bool:
     """Collective over comm. Check and compare the arguments of all; whether one needs messages."""
-    routes, comm, a, b, order, max_extra_bytes, _ = given
+    routes, comm, a, b, order, max_extra_bytes, _ = arguments
     array = a if a is not None else b
     fault, word, kind = "", 0, "no array"  # a rank without arrays agrees with all others
     try:
-        given.check()
+        arguments.check()
         if array is not None:
             kind = f"dtype {array.dtype}"
             number = routes.fingerprint ^ _fingerprint(array.dtype, order, max_extra_bytes)
             word = number & _MASK | (~number & _MASK) << _BITS
-        if _needs_messages(given, use):
+        if _needs_messages(arguments, use):
             word |= _NEEDS_MESSAGES
     except ValueError as error:
         fault, word = f"rank {comm.rank}: {error}", _FAULT
@@ -111,22 +111,22 @@ def _fingerprint(dtype: np.dtype[Any], order: MemoryOrder, max_extra_bytes: int)
     return zlib.crc32(f"{dtype} {order} {max_extra_bytes}".encode())
 
 
-def _needs_messages(given: Arguments, use: CommunicatorUse) -> bool:
+def _needs_messages(arguments: Arguments, use: CommunicatorUse) -> bool:
     """Whether this rank cannot move its part through mailboxes, or moves it faster by messages.
 
     Large messages are faster if MPI copies them out of the arrays.
     """
-    routes, sends, size = given.routes, given.sends, given.itemsize
+    routes, sends, size = arguments.routes, arguments.sends, arguments.itemsize
     if routes.hosts is not None or 2 * len(sends) * (LINE + size) > use.box_bytes:
         return True
     if use.mailboxes is None or not use.mailboxes.mpi_reads_memory:
         return False
     if sum(t.elements for t in sends) * size <= tuning.mailed_bytes:
         return False
-    shape = routes.source.local_shape(routes.source_process[given.comm.rank])
-    source = contiguous_region(shape, np.empty(0, np.uint8), size, given.order, "source")
+    shape = routes.source.local_shape(routes.source_process[arguments.comm.rank])
+    source = contiguous_region(shape, np.empty(0, np.uint8), size, arguments.order, "source")
     largest = max(sends, key=lambda t: t.elements)
-    return exchange.is_sent_from_array(ByteRanges.of(largest, size, source, given.order))
+    return exchange.is_sent_from_array(ByteRanges.of(largest, size, source, arguments.order))
 
 
 _Copies: TypeAlias = list[Callable[[], None]]
@@ -143,24 +143,24 @@ class _Mail:
     where a piece lies in the box of the sender.
     """
 
-    def __init__(self, given: Arguments, mailboxes: Mailboxes) -> None:
-        self._given, self._mailboxes = given, mailboxes
+    def __init__(self, arguments: Arguments, mailboxes: Mailboxes) -> None:
+        self._given, self._mailboxes = arguments, mailboxes
         self._bound: dict[tuple[int, int], tuple[_Copies, _Copies]] = {}
         self._part, self._outgoing, self._incoming = 1.0, Rounds(), Rounds()
-        size = given.itemsize
+        size = arguments.itemsize
         if not size:
             return
-        elements = given.routes.sent_elements()
+        elements = arguments.routes.sent_elements()
         receivers = int(np.count_nonzero(elements, axis=1).max())
         # A rank has two boxes.
-        room = min(mailboxes.box_bytes, given.max_extra_bytes // 2) - receivers * (LINE + size)
+        room = min(mailboxes.box_bytes, arguments.max_extra_bytes // 2) - receivers * (LINE + size)
         # The part of each transfer that has room in a box.
         self._part = min(1.0, max(1, room) / max(1, int(elements.sum(axis=1).max()) * size))
         sizes = -(-np.ceil(elements * self._part).astype(np.int64) * size // LINE) * LINE
         self._starts = np.cumsum(sizes, axis=1) - sizes
-        self._source = array_region(given.a, "source")
-        self._target = array_region(given.b, "target")
-        rounds = given.routes.rounds(given.comm.rank, self._part, given.order)
+        self._source = array_region(arguments.a, "source")
+        self._target = array_region(arguments.b, "target")
+        rounds = arguments.routes.rounds(arguments.comm.rank, self._part, arguments.order)
         self._outgoing, self._incoming = rounds
 
     def run(self) -> None:
@@ -179,17 +179,17 @@ class _Mail:
 
     def _bind(self, number: int, half: int) -> tuple[_Copies, _Copies]:
         """Bind the copies of a round, before and after this rank meets the others."""
-        given, rank, size = self._given, self._given.comm.rank, self._given.itemsize
+        arguments, rank, size = self._given, self._given.comm.rank, self._given.itemsize
 
         def of_round(rounds: Rounds) -> tuple[Transfer, ...]:
             return rounds[number] if number < len(rounds) else ()
 
         def in_box(piece: Transfer, sender: int, receiver: int) -> Region:
             start = self._starts[
-                given.routes.source_process[sender], given.routes.target_process[receiver]
+                arguments.routes.source_process[sender], arguments.routes.target_process[receiver]
             ]
             message = self._mailboxes.box(sender, half)[start : start + piece.elements * size]
-            return message_region(piece, message, size, given.order)
+            return message_region(piece, message, size, arguments.order)
 
         packed = [
             Copy(t, self._source, in_box(t, rank, t.peer))
@@ -199,7 +199,7 @@ class _Mail:
         unpacked = [
             Copy(t, self._source if t.peer == rank else in_box(t, t.peer, rank), self._target)
             for t in of_round(self._incoming)
-            if t.peer != rank or not given.is_kept
+            if t.peer != rank or not arguments.is_kept
         ]
         bound = list(bind(size, *packed)), list(bind(size, *unpacked))
         self._bound[number, half] = bound
@@ -209,22 +209,22 @@ class _Mail:
 class _Messages:
     """A small move by messages, bound to its arrays and to a buffer for each packed message."""
 
-    def __init__(self, given: Arguments) -> None:
-        self._comm = given.comm
+    def __init__(self, arguments: Arguments) -> None:
+        self._comm = arguments.comm
         self._sends: list[tuple[list[Any], int, _Copies]] = []
         self._receives: list[tuple[list[Any], int]] = []
         self._staying: _Copies = []
         self._unpacking: _Copies = []
-        if not given.itemsize:
+        if not arguments.itemsize:
             return
-        order, size = given.order, given.itemsize
-        source, target = array_region(given.a, "source"), array_region(given.b, "target")
-        for t in given.sends:
+        order, size = arguments.order, arguments.itemsize
+        source, target = array_region(arguments.a, "source"), array_region(arguments.b, "target")
+        for t in arguments.sends:
             message, is_packed = _memory(t, size, contiguous_message(t, size, source, order))
             region = message_region(t, message, size, order)
             copies = list(bind(size, Copy(t, source, region))) if is_packed else []
             self._sends.append(([message, MPI.BYTE], t.peer, copies))
-        for t in given.receives:
+        for t in arguments.receives:
             message, is_packed = _memory(t, size, contiguous_message(t, size, target, order))
             self._receives.append(([message, MPI.BYTE], t.peer))
             if is_packed:
@@ -232,16 +232,16 @@ class _Messages:
                 self._unpacking += bind(size, Copy(t, region, target))
         self._staying = [
             copy
-            for t, array in given.copies
+            for t, array in arguments.copies
             for copy in bind(size, Copy(t, array_region(array, "source"), target))
         ]
 
     @staticmethod
-    def are_small(given: Arguments) -> bool:
+    def are_small(arguments: Arguments) -> bool:
         """Whether each message of a rank may have a buffer of its own."""
-        sizes = [t.elements * given.itemsize for t in (*given.sends, *given.receives)]
+        sizes = [t.elements * arguments.itemsize for t in (*arguments.sends, *arguments.receives)]
         # Other ranks must not split a message that this rank sends or receives as a whole.
-        longest = exchange.longest_message(given.max_extra_bytes)
+        longest = exchange.longest_message(arguments.max_extra_bytes)
         return sum(sizes) <= min(tuning.small_move_bytes, longest)
 
     def run(self) -> None:

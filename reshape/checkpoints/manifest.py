@@ -316,12 +316,12 @@ class SavedCheckpoint:
 
     # ------------------------------------------------------------ the data of a restart
 
-    def check(self, given: Sequence[Declaration], complete: bool) -> None:
+    def check(self, declarations: Sequence[Declaration], complete: bool) -> None:
         """Compare the registrations of the program with those of the checkpoint.
 
         Parameters and errors are those of `SavedState.check`.
         """
-        self.manifest.check(given, complete, f" from {self.folder}")
+        self.manifest.check(declarations, complete, f" from {self.folder}")
 
     def cuts_of(self, ragged: Ragged, size: int) -> RaggedCuts:
         """Cuts of a ragged array on `size` processes, as a resize would choose them."""

@@ -242,7 +242,7 @@ class Array(Registered, Savable):
 
     def earlier_parts(self) -> list[NDArray[Any]]:
         """Local parts of before a resize that something still refers to."""
-        return [part for known in self._earlier if (part := known()) is not None]
+        return [part for reference in self._earlier if (part := reference()) is not None]
 
     def withdraw(self, why: str) -> Segment | None:
         """Return the segment, which the caller releases; any later access is an error.

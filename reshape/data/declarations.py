@@ -173,8 +173,8 @@ class Declaration(NamedTuple):
             )
         if 0 not in grid:
             return grid
-        chosen = balanced_grid(size // fixed, grid.count(0))
-        left = iter(chosen[::-1] if self.kind == "block_cyclic" else chosen)
+        free_sizes = balanced_grid(size // fixed, grid.count(0))
+        left = iter(free_sizes[::-1] if self.kind == "block_cyclic" else free_sizes)
         return tuple(count or next(left) for count in grid)
 
     def __str__(self) -> str:
@@ -221,10 +221,10 @@ def declare(
     try:
         axes, along = tuple(map(index, shape)), tuple(map(index, detail))
     except TypeError:
-        given = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
-        given += f" and axis={detail[0]!r}" if kind == "rows" and detail[0] != 0 else ""
+        keywords = f"shape={shape!r}" + (f" and block={detail!r}" if kind == "block_cyclic" else "")
+        keywords += f" and axis={detail[0]!r}" if kind == "rows" and detail[0] != 0 else ""
         raise ReshapeError(
-            f"array {name!r}: {given} must be whole numbers in tuples, such as (600,)"
+            f"array {name!r}: {keywords} must be whole numbers in tuples, such as (600,)"
         ) from None
     if kind in ("block_cyclic", "blocks") and not axes:
         raise ReshapeError(f"array {name!r} has no axes to distribute: use app.replicated")
@@ -409,12 +409,12 @@ def element_text(array: str, dtype: DTypeLike) -> str:
     ReshapeError : NumPy has no such type, or arrays of it cannot be registered.
     """
     try:
-        given = np.dtype(dtype)
+        element = np.dtype(dtype)
     except (TypeError, ValueError) as error:
         raise ReshapeError(f"array {array!r}: NumPy has no dtype {dtype!r}: {error}") from None
-    if why := _objection(given):
-        raise ReshapeError(f"array {array!r} has dtype {given}: {why}")
-    return _text(given)
+    if why := _objection(element):
+        raise ReshapeError(f"array {array!r} has dtype {element}: {why}")
+    return _text(element)
 
 
 @lru_cache(maxsize=256)

@@ -79,15 +79,15 @@ class Spares:
         sizes : bytes of the local part of each array after the resize.
         live : segments that hold data.
         """
-        wanted = tuple(size for size in sizes if size >= SMALLEST_BYTES)
-        if self._folder is None or self._limit == 0 or wanted == self._expected:
+        large = tuple(size for size in sizes if size >= SMALLEST_BYTES)
+        if self._folder is None or self._limit == 0 or large == self._expected:
             return
         self.wait()
-        self._expected, self._used_at = wanted, time.monotonic()
+        self._expected, self._used_at = large, time.monotonic()
         self._live = _bytes_in(live)
-        self._most = max(self._most, self._live + sum(wanted))
+        self._most = max(self._most, self._live + sum(large))
         rest, missing = list(self._spares), list[int]()
-        for size in sorted(wanted, reverse=True):
+        for size in sorted(large, reverse=True):
             fit = min((s for s in rest if _fits(s, size)), key=_SIZE, default=None)
             if fit is None:
                 missing.append(size)

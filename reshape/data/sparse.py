@@ -125,8 +125,8 @@ class Csr(Ragged):
                 f"csr {self.name!r}: fill it before arrays are laid out like it, as "
                 f"{', '.join(self.followers)}"
             )
-        own, given, counts = _checked(comm, self, block)
-        before, after = cuts_at(given, counts), self.next_cuts(counts, comm.size)
+        own, cuts, counts = _checked(comm, self, block)
+        before, after = cuts_at(cuts, counts), self.next_cuts(counts, comm.size)
         total = before.entries[-1:]
         plan = Plan(Cuts(total, before.entries), Cuts(total, after.entries))
         self._built = None
@@ -181,13 +181,13 @@ def _checked(
             f"the block of rank {comm.rank} is not a matrix of {matrix.declaration.dtype}: {error}"
         )
     blocks = comm.allgather((why, own.shape[0], np.diff(own.indptr).astype(np.int64)))
-    given = cuts_of_sizes([height for _, height, _ in blocks], []).rows
+    cuts = cuts_of_sizes([height for _, height, _ in blocks], []).rows
     why = next((reason for reason, _, _ in blocks if reason), "")
-    if not why and given[-1] != rows:
-        why = f"the blocks have {given[-1]} rows together, expected {rows}"
+    if not why and cuts[-1] != rows:
+        why = f"the blocks have {cuts[-1]} rows together, expected {rows}"
     if why:
         raise ReshapeError(f"csr {matrix.name!r}: {why}")
-    return own, given, np.concatenate([each for _, _, each in blocks])
+    return own, cuts, np.concatenate([each for _, _, each in blocks])
 
 
 def declare_csr(name: str, shape: Sequence[int], dtype: DTypeLike, balance: str) -> Declaration:

@@ -169,9 +169,9 @@ class ItemStreams:
         except TypeError:
             key = (-1,)
         if not all(0 <= each < _ITEMS for each in key):
-            given = ", ".join(map(repr, (number, *more)))
+            text = ", ".join(map(repr, (number, *more)))
             raise ReshapeError(
-                f"streams {self._declaration.name!r}, of({given}): expected integers in [0, 2**32)"
+                f"streams {self._declaration.name!r}, of({text}): expected integers in [0, 2**32)"
             )
         return _generator(self._declaration, *key)
 

@@ -308,8 +308,8 @@ def _stored(name: str, path: str | os.PathLike[str]) -> Iterator[Any]:
         with h5py.File(path, "r") as file:
             if not isinstance(file.get(name), h5py.Dataset):
                 others = (each for each in file if isinstance(file.get(each), h5py.Dataset))
-                known = ", ".join(islice(others, MOST_NAMED)) or "none at all"
-                raise ReshapeError(f"it has no data set {name!r}, but {known}")
+                names = ", ".join(islice(others, MOST_NAMED)) or "none at all"
+                raise ReshapeError(f"it has no data set {name!r}, but {names}")
             yield file[name]
     else:
         try:

@@ -74,6 +74,6 @@ def probe() -> str:
     if own is None:
         return "no control groups of version 2"
     folder = own / f"reshape-probe-{os.getpid()}"
-    found = make(folder)
+    limit = make(folder)
     end(folder)
-    return "" if found else f"{own} cannot be written, or the system is older than Linux 5.14"
+    return "" if limit else f"{own} cannot be written, or the system is older than Linux 5.14"

@@ -72,7 +72,7 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", 
         except Exception as error:  # runs code of the user's classes
             raise ReshapeError(f"cannot restart: app.state cannot be restored: {error}") from None
 
-    def check(self, given: Sequence[Declaration], complete: bool, source: str = "") -> None:
+    def check(self, declared: Sequence[Declaration], complete: bool, source: str = "") -> None:
         """Compare the registrations of the program, so far or all, with those that are saved.
 
         Parameters
@@ -84,14 +84,14 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True, tag_field="format", 
         ReshapeError : the first difference.
         """
         saved = self.signature
-        for theirs, ours in zip_longest(saved if complete else saved[: len(given)], given):
+        for theirs, ours in zip_longest(saved if complete else saved[: len(declared)], declared):
             if theirs == ours:
                 continue
             if ours is None:
                 what = f"it holds {theirs}, which the program does not register"
             elif theirs is None or theirs.name != ours.name:
                 held = ", ".join(declaration.name for declaration in saved) or "nothing"
-                what = f"the program registers {ours} as number {list(given).index(ours) + 1}, "
+                what = f"the program registers {ours} as number {list(declared).index(ours) + 1}, "
                 what += f"it holds {held} in this order"
             else:
                 pairs = zip(Declaration._fields, theirs, ours, strict=True)

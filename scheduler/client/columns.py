@@ -286,7 +286,7 @@ def in_letters(text: str, fields: Mapping[str, Field] = _BY_LETTER) -> ListingFo
     ------
     ReshapeError : there is no such field, or none in the format.
     """
-    known = " ".join(f"%{letter} {field.heading.lower()}" for letter, field in fields.items())
+    letters = " ".join(f"%{letter} {field.heading.lower()}" for letter, field in fields.items())
     columns: list[Column] = []
     before, *parts = _LETTER.split(text)
     between = [before]
@@ -297,9 +297,9 @@ def in_letters(text: str, fields: Mapping[str, Field] = _BY_LETTER) -> ListingFo
             columns.append(Column(fields[letter], _width(width), is_left=not point))
             between.append(after)
         else:
-            raise ReshapeError(f"the format has the letter %{letter}: known are {known}")
+            raise ReshapeError(f"the format has the letter %{letter}: known are {letters}")
     if not columns:
-        raise ReshapeError(f"the format {text!r} has no field: known are {known}")
+        raise ReshapeError(f"the format {text!r} has no field: known are {letters}")
     return ListingFormat(columns, between)
 
 
@@ -354,11 +354,13 @@ def states_in(text: str, names: Mapping[str, str]) -> set[str]:
     ReshapeError : there is no such state.
     """
     states = {names.get(word, word) for word in text.upper().split(",")}
-    known = {*names.values()}
+    known_states = {*names.values()}
     if "ALL" in states:
-        return known
-    for word in sorted(states - known):
-        raise ReshapeError(f"{word!r} is no state of a job: known are {', '.join(sorted(known))}")
+        return known_states
+    for word in sorted(states - known_states):
+        raise ReshapeError(
+            f"{word!r} is no state of a job: known are {', '.join(sorted(known_states))}"
+        )
     return states
 
 

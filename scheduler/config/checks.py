@@ -60,8 +60,8 @@ def check(tree: Located, config: ServeConfig) -> None:
         lacks_network = base.selection.network and (
             config.platform is None or config.platform.network is None
         )
-        given = error.field is not None and error.field in config.parameters
-        wrong: FieldPath = ("parameters", str(error.field)) if given else ("scenario",)
+        is_parameter = error.field is not None and error.field in config.parameters
+        wrong: FieldPath = ("parameters", str(error.field)) if is_parameter else ("scenario",)
         hint = "; name its machine file with machine" if lacks_network else ""
         tree.fail(wrong, f"{error.message}{hint}")
 
@@ -223,6 +223,6 @@ def _apply_parameters(
             continue  # what it needs may be among the following ones
         except ConfigError as error:
             has_value = ", got " in error.message
-            given = "" if has_value else f" (given: {parameters[name]!r})"
-            tree.fail((*field, "parameters", name), error.message + given)
+            value_text = "" if has_value else f" (given: {parameters[name]!r})"
+            tree.fail((*field, "parameters", name), error.message + value_text)
     tree.fail((*field, "parameters"), str(combined))

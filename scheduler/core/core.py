@@ -97,12 +97,12 @@ class Core:
         awaited = Awaited()
         self._report = report_error
         self.partitions: list[Partition] = []
-        for name, chosen in by_partition(scenario, others).items():
+        for name, own_scenario in by_partition(scenario, others).items():
             part = others.get(name) if self.partitions else machine
             self.partitions.append(
                 Partition(
                     name,
-                    chosen if report_error is None else contained(chosen, report_error),
+                    own_scenario if report_error is None else contained(own_scenario, report_error),
                     machine.emptied(machine.numbering) if part is None else part,
                     self.jobs,
                     awaited,

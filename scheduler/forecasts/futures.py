@@ -276,7 +276,7 @@ def last_arrival(now: float, start: float | None) -> float:
 
 
 def drawn_arrivals(
-    known: Sequence[tuple[float, JobSpec]], now: float, until: float, rng: np.random.Generator
+    arrivals: Sequence[tuple[float, JobSpec]], now: float, until: float, rng: np.random.Generator
 ) -> list[tuple[float, JobSpec]]:
     """Repeat the latest submissions from a random moment on, at their distances in time.
 
@@ -285,18 +285,18 @@ def drawn_arrivals(
 
     Parameters
     ----------
-    known : times (s) and requests of the latest submissions, in order of time.
+    arrivals : times (s) and requests of the latest submissions, in order of time.
     now, until : time of the present, and of the last submission at most, s.
 
     Returns
     -------
     (time in seconds, request) in order of time; none if fewer than two submissions are known.
     """
-    if until <= now or len(known) < 2 or known[0][0] >= now:
+    if until <= now or len(arrivals) < 2 or arrivals[0][0] >= now:
         return []
-    times = np.array([at for at, _ in known])
+    times = np.array([at for at, _ in arrivals])
     span_s = now - times[0]
     after_s = (times - times[0] - span_s * rng.random()) % span_s
     order = np.argsort(after_s, kind="stable")
     order = order[now + after_s[order] <= until]
-    return [(now + float(after_s[index]), known[index][1]) for index in order.tolist()]
+    return [(now + float(after_s[index]), arrivals[index][1]) for index in order.tolist()]

@@ -150,7 +150,7 @@ def _restored(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> C
     return core
 
 
-def _check_network(journal: Journal, wanted: Machine) -> None:
+def _check_network(journal: Journal, configured: Machine) -> None:
     """Refuse another network: processors keep the numbers that the journal's events gave them.
 
     A service without places may get a machine file with them if its nodes have these numbers.
@@ -159,7 +159,7 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
     if not settings:
         return
     machine = machine_of(settings[0])
-    places, wanted_places = machine.numbering.places, wanted.numbering.places
+    places, wanted_places = machine.numbering.places, configured.numbering.places
     if machine.space.network is None and not places and wanted_places:
         record = journal.core_record()
         parts = [] if record is None else record.partitions
@@ -167,7 +167,7 @@ def _check_network(journal: Journal, wanted: Machine) -> None:
         for node in (node for part in parts for node in part.nodes):
             numbers[node.name] = numbers.get(node.name, ProcSet()) | node.numbers
         places = {**wanted_places, **numbers}
-    if (machine.space.network, places) != (wanted.space.network, wanted_places):
+    if (machine.space.network, places) != (configured.space.network, wanted_places):
         raise ConfigError(
             "this directory began with another network, or another place in it for a node: serve"
             " with the machine file it had, or in another --dir",
@@ -184,9 +184,9 @@ def _check_partitions(core: Core, config: ServeConfig) -> None:
         shall = {first.name: node.processors - sum(n for p, n in own.items() if p != first.name)}
         shall |= own
         present = {
-            partition.name: known.count
+            partition.name: joined.count
             for partition in core.partitions
-            if (known := partition.machine.nodes.get(node.name)) is not None and not known.removed
+            if (joined := partition.machine.nodes.get(node.name)) is not None and not joined.removed
         }
         others = [
             name for name in {**present, **shall} if present.get(name, 0) != shall.get(name, 0)

@@ -360,9 +360,9 @@ class History:
     def _slope(self, window: int) -> float | None:
         if self.performance and self.visits:
             start, size = self.start, self.visits[-1]
-            here, there = (speedup_by(self.performance, start, n) for n in (size, size + 1))
-            if here is not None and there is not None:
-                return there - here
+            present, larger = (speedup_by(self.performance, start, n) for n in (size, size + 1))
+            if present is not None and larger is not None:
+                return larger - present
         resizes = self.visited[self.visits[-1]] if self.visits else 0
         if resizes < max(window, 1):
             return None
@@ -388,9 +388,9 @@ class History:
         influence; first iterations are compared with first iterations only. With one measured size
         only, scaling is taken as perfect.
         """
-        known = self._typical_s.get(size)
-        if known is not None or not self._typical_s:
-            return known
+        measured_s = self._typical_s.get(size)
+        if measured_s is not None or not self._typical_s:
+            return measured_s
         predicted = self._predicted_s.get(size)
         if predicted is None:
             predicted = self._predicted_s[size] = self._extrapolated_s(size)
@@ -402,9 +402,9 @@ class History:
         near = nearest[0][1]
         if self.performance:
             start = self.start
-            here, there = (speedup_by(self.performance, start, n) for n in (near, size))
-            if here is not None and there is not None:
-                return self._typical_s[near] * here / there
+            at_near, at_size = (speedup_by(self.performance, start, n) for n in (near, size))
+            if at_near is not None and at_size is not None:
+                return self._typical_s[near] * at_near / at_size
         slopes = []
         for _, other in nearest[1:]:
             near_s, other_s = self.comparable_s(near, other)

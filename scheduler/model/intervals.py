@@ -85,11 +85,11 @@ def minus(a: Intervals, gone: Intervals) -> Intervals:
     return tuple(rest)
 
 
-def lowest(a: Intervals, wanted: int) -> Intervals | None:
-    """The `wanted` lowest numbers; None if there are fewer."""
-    if wanted <= 0:
+def lowest(a: Intervals, number: int) -> Intervals | None:
+    """The `number` lowest numbers; None if there are fewer."""
+    if number <= 0:
         return ()
-    missing = wanted
+    missing = number
     for i, (first, last) in enumerate(a):
         missing -= last - first + 1
         if missing <= 0:

@@ -110,11 +110,11 @@ def is_plain(spec: JobSpec) -> bool:
     The job is rigid, may run on any processors of the first partition, and depends on nothing.
     Many jobs have one request, so that the answer is kept.
     """
-    known = _PLAIN.get(id(spec))
-    if known is None:
+    cached = _PLAIN.get(id(spec))
+    if cached is None:
         if len(_PLAIN) >= _MOST_REQUESTS:
             _PLAIN.clear()
-        known = _PLAIN[id(spec)] = (
+        cached = _PLAIN[id(spec)] = (
             spec,
             not (
                 spec.resizable
@@ -129,7 +129,7 @@ def is_plain(spec: JobSpec) -> bool:
                 or spec.end_signal is not None
             ),
         )
-    return known[1]
+    return cached[1]
 
 
 class SizeLimits:
@@ -343,9 +343,9 @@ class Job:
             return 1.0
         history = self.recorded_history
         if history is not None and history.measured:
-            here, there = history.predict_s(size), history.predict_s(requested)
-            if here and there:
-                return here / there
+            size_s, requested_s = history.predict_s(size), history.predict_s(requested)
+            if size_s and requested_s:
+                return size_s / requested_s
         if self.spec.performance:
             gain = speedup_by(self.spec.performance, size, requested)
             if gain:
@@ -499,15 +499,15 @@ class Job:
 
     def _size_limits(self) -> SizeLimits:
         """What its request, topology and minimum allow; kept, since each decision asks for it."""
-        known = self._limits
+        cached = self._limits
         if (
-            known is None
-            or known.spec is not self.spec
-            or known.topology is not self.topology
-            or known.minimum != self.minimum
+            cached is None
+            or cached.spec is not self.spec
+            or cached.topology is not self.topology
+            or cached.minimum != self.minimum
         ):
-            known = self._limits = SizeLimits(self.spec, self.topology, self.minimum)
-        return known
+            cached = self._limits = SizeLimits(self.spec, self.topology, self.minimum)
+        return cached
 
     def valid_from(self, size: int) -> int | None:
         """Smallest valid size from this one on, within the bounds of its program; None: none."""

@@ -229,17 +229,17 @@ class Machine:
         """Processors of the nodes that are up and that no group has to leave."""
         return ProcSet.union(node.offered for node in self.nodes.values())
 
-    def nodes_for(self, wanted: NodeRequest) -> list[ProcSet]:
+    def nodes_for(self, request: NodeRequest) -> list[ProcSet]:
         """Processors of each node that a job may get by its request, up or down."""
         return [
             node.processors
             for node in self.nodes.values()
-            if not node.removed and wanted.admits(node.features, node.count)
+            if not node.removed and request.admits(node.features, node.count)
         ]
 
-    def obtainable(self, wanted: NodeRequest) -> int:
+    def obtainable(self, request: NodeRequest) -> int:
         """Return the most processors that a job may get by its request, if all nodes are idle."""
-        return sum(wanted.fitting(len(processors)) for processors in self.nodes_for(wanted))
+        return sum(request.fitting(len(processors)) for processors in self.nodes_for(request))
 
     def join(
         self,
@@ -379,7 +379,7 @@ class Machine:
         """Further resources of the nodes that are up, by name: (amount, free amount)."""
         pools = self.pools
         columns = zip(pools.names, pools.there, pools.held, strict=True)
-        return {name: (there, there - held) for name, there, held in columns}
+        return {name: (installed, installed - held) for name, installed, held in columns}
 
     @property
     def free_amounts(self) -> Amounts:
@@ -417,11 +417,11 @@ class Machine:
             space.take(avoiding)
             if space.free.count() < processors:
                 return None
-        chosen = selection.select(space, processors)
-        if chosen is not None:
-            self.space.take(chosen)
+        selected = selection.select(space, processors)
+        if selected is not None:
+            self.space.take(selected)
             self.free_count -= processors
-        return chosen
+        return selected
 
     def divided(self, processors: ProcSet, count: int) -> tuple[ProcSet, ProcSet]:
         """Divide allocated processors into the first `count` ones and the others."""

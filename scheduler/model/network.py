@@ -199,21 +199,21 @@ def decoded(data: Mapping[str, Any] | None) -> Network | None:
     return written
 
 
-def lacks(network: Network | None, wanted: str) -> str | None:
+def lacks(network: Network | None, needed: str) -> str | None:
     """What a selection needs of a network and this one does not offer; None: nothing.
 
     Parameters
     ----------
-    wanted : what the selection needs; see `scheduler.model.interfaces.Selection`.
+    needed : what the selection needs; see `scheduler.model.interfaces.Selection`.
     """
     kinds = {"tree": Tree, "mesh": Mesh}
-    if not wanted or isinstance(network, kinds[wanted]):
+    if not needed or isinstance(network, kinds[needed]):
         return None
     if network is None:
         return "it needs a machine with a network"
     kind = "tree" if isinstance(network, Tree) else "mesh or torus"
     names = {"tree": "a tree", "mesh": "a mesh or torus"}
-    return f"it needs a network that is {names[wanted]}, and this one is a {kind}"
+    return f"it needs a network that is {names[needed]}, and this one is a {kind}"
 
 
 @lru_cache(maxsize=4096)

@@ -90,9 +90,9 @@ def highest(quantities: Sequence[Quantity]) -> Quantity:
     return max(cast("Sequence[int]", quantities))
 
 
-def excess(there: Quantity, needed: Quantity) -> Quantity:
+def excess(available: Quantity, needed: Quantity) -> Quantity:
     """Difference, with 0 for each resource that does not suffice."""
-    left = there - needed
+    left = available - needed
     if isinstance(left, Amounts):
         return Amounts(max(0, part) for part in left)
     return max(0, cast("int", left))

@@ -139,13 +139,13 @@ class Alarms:
         """Send the signals whose time has come."""
         while self._next_signal() <= self._state.now:
             job = self._state.live[heappop(self._signals)[1]]
-            wanted = job.spec.end_signal
-            assert wanted is not None
+            end_signal = job.spec.end_signal
+            assert end_signal is not None
             job.warned = True
             left = max(job.expected_end - self._state.now, 0.0)
-            facts: Facts = {"signal": signal_name(wanted.number), "left": left}
+            facts: Facts = {"signal": signal_name(end_signal.number), "left": left}
             reason = Reason("signal", "{signal}: {left} s of the walltime are left", facts)
-            self.send_signal(job, wanted.number, reason, to_script=wanted.to_script)
+            self.send_signal(job, end_signal.number, reason, to_script=end_signal.to_script)
 
     def send_signal(self, job: Job, number: int, reason: Reason, *, to_script: bool) -> None:
         """Order a signal for a live job and its steps, unless it has been ordered to end."""
@@ -237,7 +237,7 @@ class Alarms:
 
 def _moment(job: Job) -> float:
     """Time at which a job gets the signal that it requested, s; inf if it requested none."""
-    wanted = job.spec.end_signal
-    if wanted is None or job.started_at is None:
+    end_signal = job.spec.end_signal
+    if end_signal is None or job.started_at is None:
         return inf
-    return max(job.started_at, job.expected_end - wanted.before_s)
+    return max(job.started_at, job.expected_end - end_signal.before_s)

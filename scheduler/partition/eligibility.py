@@ -183,10 +183,10 @@ class Eligibility:
 
     def _unwatch(self, other: int, number: int) -> None:
         awaited = self._awaited
-        there = awaited.jobs.get(other)
-        if there is not None:
-            there.pop(number, None)
-            if not there:
+        dependants = awaited.jobs.get(other)
+        if dependants is not None:
+            dependants.pop(number, None)
+            if not dependants:
                 del awaited.jobs[other]
                 awaited.starts.discard(other)
 
@@ -195,13 +195,14 @@ class Eligibility:
         conditions = job.conditions
         if conditions is None or conditions.dependency is None:
             return conditions
-        known = conditions.dependency
+        dependency = conditions.dependency
         terms = tuple(
-            term if term.met is not None else self._resolved_term(term, job) for term in known.terms
+            term if term.met is not None else self._resolved_term(term, job)
+            for term in dependency.terms
         )
-        if terms == known.terms:
+        if terms == dependency.terms:
             return conditions
-        return replace(conditions, dependency=Dependency(terms, known.any_of))
+        return replace(conditions, dependency=Dependency(terms, dependency.any_of))
 
     def _resolved_term(self, term: Term, job: Job) -> Term:
         if term.kind == "singleton":

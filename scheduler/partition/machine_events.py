@@ -258,7 +258,7 @@ def in_the_way(state: SchedulerState, resizes: Resizes, job: Job, until: float) 
 
 
 def _table(
-    state: SchedulerState, resizes: Resizes, wanted: ProcSet, begin: float
+    state: SchedulerState, resizes: Resizes, processors: ProcSet, begin: float
 ) -> ReservationTable:
     """Table of the running jobs and all exclusions, for a search among some processors."""
     machine = state.machine
@@ -270,7 +270,7 @@ def _table(
         can_leave = _can_leave(resizes, job, begin)
         table.run(number, held - can_leave, end)
         table.free_bits |= bits_of(held & can_leave)
-    others = machine.numbers - wanted
+    others = machine.numbers - processors
     uses = [Use(bits_of(others), -inf, inf, ())] if others else []
     for exclusion in state.exclusions:
         uses.append(Use(bits_of(exclusion.processors), exclusion.begin, exclusion.end, ()))
@@ -291,17 +291,17 @@ def _can_leave(resizes: Resizes, job: Job, begin: float) -> ProcSet:
     return ProcSet.union(job.groups[group] for group in groups or ())
 
 
-def _obstacles(state: SchedulerState, wanted: ProcSet, begin: float, end: float) -> Facts:
+def _obstacles(state: SchedulerState, processors: ProcSet, begin: float, end: float) -> Facts:
     """Name what has some of the processors in an interval."""
     names = [
         f"reservation {exclusion.name}" if exclusion.admits else exclusion.name
         for exclusion in state.exclusions
-        if exclusion.overlaps(begin, end) and exclusion.processors & wanted
+        if exclusion.overlaps(begin, end) and exclusion.processors & processors
     ]
     jobs = [
         job.id
         for job in state.live.values()
-        if max(job.estimated_end, state.now) > begin and state.held(job) & wanted
+        if max(job.estimated_end, state.now) > begin and state.held(job) & processors
     ]
     names += [f"job {number}" for number in jobs[:5]]
     if len(jobs) > 5:

@@ -227,15 +227,15 @@ class Partition:
         """
         state = self.state
         events = by_start(events, state.live)
-        known, submissions, others = divide_for_passes(events, state.live, state.now)
+        of_running, submissions, others = divide_for_passes(events, state.live, state.now)
         if not submissions:
-            self._handle_batch([*known, *(event for event in others[:1] if event is not None)])
+            self._handle_batch([*of_running, *(event for event in others[:1] if event is not None)])
             for event in others[1:]:
                 if event is not None:
                     self._handle_batch([event])
         else:
             compression_due = False
-            for event in known:
+            for event in of_running:
                 before = state.compression_due
                 self._handlers[type(event)](event)
                 if type(event) is JobEnded:

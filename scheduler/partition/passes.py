@@ -183,18 +183,18 @@ def divide_for_passes(
     events that were known beforehand (those of no job, ends that are due), submissions, and all
     other events, with None in the place of each end that is due
     """
-    known: list[Event] = []
+    of_running: list[Event] = []
     submissions: list[JobSubmitted] = []
     others: list[Event | None] = []
     for event in sorted(events, key=kind_order):
         job = live.get(event.job) if isinstance(event, JobEnded) else None
         if not isinstance(event, JobEvent):
-            known.append(event)
+            of_running.append(event)
         elif job is not None and job.estimated_end <= now:
-            known.append(event)
+            of_running.append(event)
             others.append(None)
         elif isinstance(event, JobSubmitted):
             submissions.append(event)
         else:
             others.append(event)
-    return known, submissions, others
+    return of_running, submissions, others

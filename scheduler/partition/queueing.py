@@ -294,14 +294,14 @@ class Queueing:
         """Start the steps of a job that fit, in the order of their requests."""
         state = self._state
         for step in state.steps.waiting(job.id):
-            chosen = self._place(step, state.steps.idle(job))
-            if not chosen:
+            place = self._place(step, state.steps.idle(job))
+            if not place:
                 continue
             reason = state.steps.reason(step, job)
             step.is_lent, step.demand = True, state.quantity(step.processors, step)
             _limit_step(step, job, state.now)
-            group = state.grant(step, chosen, step.processors)
-            state.orders.append(Start(step.id, group, chosen, reason))
+            group = state.grant(step, place, step.processors)
+            state.orders.append(Start(step.id, group, place, reason))
 
     def _place(self, step: Job, idle: ProcSet) -> ProcSet:
         """Choose the first idle processors that suffice for a step; none if they do not.

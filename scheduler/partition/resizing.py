@@ -314,25 +314,25 @@ class Resizes:
         None, too, if no group of the job is on a node that drains.
         """
         machine = self._state.machine
-        there = [held for held in job.own_groups.values() if held & machine.draining]
-        to = self._size_to_leave(job, sum(map(len, there))) if there else None
+        draining = [held for held in job.own_groups.values() if held & machine.draining]
+        to = self._size_to_leave(job, sum(map(len, draining))) if draining else None
         if to is None:
             return None
-        nodes = ", ".join(machine.by_node(ProcSet.union(there) & machine.draining))
+        nodes = ", ".join(machine.by_node(ProcSet.union(draining) & machine.draining))
         facts: Facts = {"nodes": nodes, "size": job.size, "to": to}
         text = "from {size} to {to} on other nodes, to leave {nodes} next, which drains"
         order = self._expand(job, Grow(to, Reason("drain", text, facts)))
         return order if isinstance(order, Expand) else None
 
-    def _size_to_leave(self, job: Job, there: int) -> int | None:
-        """Smallest larger size from which a job can contract by groups of `there` processors.
+    def _size_to_leave(self, job: Job, draining: int) -> int | None:
+        """Smallest larger size from which a job can contract by groups of `draining` processors.
 
         The expansion may not delay the head of the queue. None if there is no such size.
         """
         spare = self._view.spare(job.expected_end)
         size = job.valid_from(job.size + 1)
         while size is not None and size - job.size <= spare:
-            to = size - there
+            to = size - draining
             can_leave = job.least <= to and to in job.valid_sizes
             if can_leave and not self._view.failed_lately(job, size):
                 return size
@@ -349,10 +349,10 @@ class Resizes:
         kept = self._kept_for_head()
         if state.excluding or job.spec.nodes is not None:
             kept |= state.kept_from(job)
-        chosen = state.machine.allocate(state.selection, needed, kept)
-        if chosen is None:
+        processors = state.machine.allocate(state.selection, needed, kept)
+        if processors is None:
             return _refuse(job, f"no processors acceptable for {to}", decision.reason)
-        numbers = state.hold_parts(job, chosen, job.size, to)
+        numbers = state.hold_parts(job, processors, job.size, to)
         first, serial, reason = numbers[0], job.resizes + 1, decision.reason
         job.resizes = serial
         job.resize = Resize(
@@ -362,7 +362,7 @@ class Resizes:
         state.expect(job)
         groups = {number: job.groups[number] for number in numbers}
         several = groups if len(groups) > 1 else msgspec.UNSET
-        return Expand(job.id, serial, to, first, chosen, reason, several)
+        return Expand(job.id, serial, to, first, processors, reason, several)
 
     def _kept_for_head(self) -> ProcSet:
         """Free processors that an expansion must leave to the head, where places matter."""
@@ -489,8 +489,8 @@ class Resizes:
 def _have_processors(job: Job, groups: tuple[int, ...], count: int) -> bool:
     """Whether these are different groups that may leave and have this many processors together."""
     own = job.own_groups
-    known = len(set(groups)) == len(groups) and all(group in own for group in groups)
-    return known and sum(len(own[group]) for group in groups) == count
+    are_own = len(set(groups)) == len(groups) and all(group in own for group in groups)
+    return are_own and sum(len(own[group]) for group in groups) == count
 
 
 def note_progress(job: Job, event: ResizePoint) -> None:

@@ -56,13 +56,13 @@ def bits_in_blocks(free: int, nodes: Iterable[int], block: int, count: int) -> i
     nodes : bits of the processors of each node, in the order of preference.
     count : >= 1, a multiple of `block`.
     """
-    chosen, left = 0, count
+    bits, left = 0, count
     for node in nodes:
         here = node & free
         taken = min(here.bit_count() // block * block, left)
         if taken:
-            chosen |= lowest_bits(here, taken)
+            bits |= lowest_bits(here, taken)
             left -= taken
             if not left:
-                return chosen
+                return bits
     return 0

@@ -62,8 +62,8 @@ class EarliestPlace:
             return NONE
         if self._kept is None:
             state, now = self._state, self._state.machine.space
-            wanted = self._job.spec.nodes
-            if wanted is not None and wanted.block > 1:
+            nodes = self._job.spec.nodes
+            if nodes is not None and nodes.block > 1:
                 place = self._state.place(self._job, self._then)
                 self._kept = NONE if place is None else place & now.free
                 return self._kept

@@ -153,10 +153,10 @@ class SchedulerState:
 
     def could_run(self, job: Job) -> bool:
         """Whether the machine has the further resources and the nodes for a job of another one."""
-        machine, wanted = self.machine, job.spec.nodes
+        machine, request = self.machine, job.spec.nodes
         if not machine.pools.has(job.spec.resources):
             return False
-        return wanted is None or machine.obtainable(wanted) >= job.processors
+        return request is None or machine.obtainable(request) >= job.processors
 
     def can_run(self, job: Job) -> bool:
         """Whether the machine could run a job if every node was up and idle.
@@ -246,12 +246,12 @@ class SchedulerState:
         one for an unknown time. A live job expands onto nodes that expire before, too, if they
         remain for `EXPANSION_S` and ten iterations; it contracts off them later.
         """
-        kept, wanted = self.excluded_from(job), job.spec.nodes
-        if wanted is None:
+        kept, request = self.excluded_from(job), job.spec.nodes
+        if request is None:
             return kept
-        if wanted.whole and job.started_at is not None:  # a step gets no part of another node
+        if request.whole and job.started_at is not None:  # a step gets no part of another node
             return self.machine.numbers
-        return kept | self.machine.numbers - self.admitted(wanted)
+        return kept | self.machine.numbers - self.admitted(request)
 
     def excluded_from(self, job: Job) -> ProcSet:
         """Processors that exclusions keep from a job if it gets them now; see `kept_from`."""
@@ -266,17 +266,17 @@ class SchedulerState:
         numbers = self.machine.numbers
         return self.exclusions.blocked(job.spec.reservation, now, until, numbers, leaves_by)
 
-    def blocked_intervals(self, reservation: str, wanted: NodeRequest | None) -> list[Blocked]:
+    def blocked_intervals(self, reservation: str, request: NodeRequest | None) -> list[Blocked]:
         """What a job may not hold, and when.
 
         Parameters
         ----------
         reservation : of the job; "": it has none.
-        wanted : what it requests of its nodes; None: nothing.
+        request : what it requests of its nodes; None: nothing.
         """
         everything = self.machine.numbers
         kept = self.exclusions.intervals(reservation, everything)
-        if wanted is not None and (others := everything - self.admitted(wanted)):
+        if request is not None and (others := everything - self.admitted(request)):
             kept.append((others, -inf, inf))
         return kept
 
@@ -289,18 +289,18 @@ class SchedulerState:
 
     def place(self, job: Job, space: Space) -> ProcSet | None:
         """Choose processors of a space for the smallest start of a job; None: it has no place."""
-        wanted, needed = job.spec.nodes, job.start_least
+        request, needed = job.spec.nodes, job.start_least
         if space.free.count() < needed:
             return None
-        if wanted is None:
+        if request is None:
             return self.selection.select(space, needed)
-        nodes = map(bits_of, self.machine.nodes_for(wanted))
-        chosen = bits_in_blocks(bits_of(space.free), nodes, wanted.block, needed)
-        return set_of(chosen) if chosen else None
+        nodes = map(bits_of, self.machine.nodes_for(request))
+        bits = bits_in_blocks(bits_of(space.free), nodes, request.block, needed)
+        return set_of(bits) if bits else None
 
-    def admitted(self, wanted: NodeRequest) -> ProcSet:
+    def admitted(self, request: NodeRequest) -> ProcSet:
         """Processors of all nodes that a job may get by its request, up or down."""
-        return ProcSet.union(self.machine.nodes_for(wanted))
+        return ProcSet.union(self.machine.nodes_for(request))
 
     @property
     def head(self) -> Job | None:
@@ -449,14 +449,14 @@ class SchedulerState:
         size : number of processors if the job is malleable; None: those that the job requests.
         """
         processors = job.processors if size is None else size
-        chosen = self.machine.allocate(self.selection, processors, avoiding)
-        if chosen is None:
+        allocated = self.machine.allocate(self.selection, processors, avoiding)
+        if allocated is None:
             return False
-        group = self.grant(job, chosen, processors)
+        group = self.grant(job, allocated, processors)
         if len(job.groups) > 1:
-            self.orders.append(START(job.id, group, chosen, reason, groups=job.groups.copy()))
+            self.orders.append(START(job.id, group, allocated, reason, groups=job.groups.copy()))
         else:
-            self.orders.append(START(job.id, group, chosen, reason))
+            self.orders.append(START(job.id, group, allocated, reason))
         if self.watch_start is not None and (self.watches_starts or not job.is_plain):
             self.watch_start(job)
         return True

@@ -211,8 +211,8 @@ class View(MachineNow):
     def resizable(self) -> Iterator[JobView]:
         """Running jobs that may be resized now: they are resizable and no resize is under way."""
         running = self._state.resizable.values()
-        found = (job for job in running if job.state is JobState.RUNNING)
-        return map(shown, found) if self._read_only else found
+        resizing = (job for job in running if job.state is JobState.RUNNING)
+        return map(shown, resizing) if self._read_only else resizing
 
     @property
     def expected(self) -> list[JobView]:

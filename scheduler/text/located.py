@@ -178,8 +178,8 @@ class Located:
             if not isinstance(values, dict):
                 self.fail(field[:depth], f"must be a mapping, got {shown(values)}")
         values[str(field[-1])] = value
-        for known in [known for known in self._origins if known[: len(field)] == field]:
-            del self._origins[known]
+        for path in [path for path in self._origins if path[: len(field)] == field]:
+            del self._origins[path]
         self._origins[field] = origin
 
     def get(self, field: FieldPath) -> Any:
@@ -264,13 +264,13 @@ def _misfit(
     for item, name in _STEP.findall(where):
         step: str | int = int(item) if item.isdigit() else name
         if item == "...":  # any key of a dict
-            wanted, owner = get_args(_without_annotation(of_field))[1], _value_at(values, field)
-            wrong = (key for key in owner if not _fits(owner[key], wanted, strict))
+            value_type, owner = get_args(_without_annotation(of_field))[1], _value_at(values, field)
+            wrong = (key for key in owner if not _fits(owner[key], value_type, strict))
             step = next(wrong, "...")
         of_field, field = _below(of_field, step), (*field, step)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
-        known = [*_fields_of(of_field), *(() if field else also)]
-        return (*field, unknown[1]), f"unknown field{nearest(unknown[1], known)}"
+        names = [*_fields_of(of_field), *(() if field else also)]
+        return (*field, unknown[1]), f"unknown field{nearest(unknown[1], names)}"
     if missing := re.fullmatch(r"Object missing required field `(.*)`", what):
         return (*field, missing[1]), "is missing"
     if not what.startswith(("Expected ", "Invalid enum value ")):  # the struct has raised it
@@ -350,11 +350,11 @@ def converted(values: Any, kind: type[V], field: str = "") -> V:
         one is named.
     """
     above = (field,) if field else ()
-    known: tuple[str, ...] | None = getattr(kind, "__struct_fields__", None)
-    if known is not None and isinstance(values, Mapping):  # also if the struct ignores others
+    names: tuple[str, ...] | None = getattr(kind, "__struct_fields__", None)
+    if names is not None and isinstance(values, Mapping):  # also if the struct ignores others
         for name in values:
-            if name not in known:
-                message = f"unknown field{nearest(name, known)}"
+            if name not in names:
+                message = f"unknown field{nearest(name, names)}"
                 raise ConfigError(message, field=dotted((*above, name)))
     try:
         return msgspec.convert(values, kind, strict=False)

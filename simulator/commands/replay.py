@@ -149,19 +149,19 @@ def replay(
         base = run.core.scenario if policy is None else policy
         try:
             own = scenario(base) if isinstance(base, str) else base
-            chosen = changed(own, set_fields(fields))
+            own_scenario = changed(own, set_fields(fields))
         except ConfigError as error:
             raise click.UsageError(str(error)) from None
         cost = live_runs.costs(*map(_other, costs)) if costs else live_runs.costs(run)
         simulated = {}
         if policy is not None or fields:
             jobs = live_runs.measured(run, speedup)
-            simulated["what_if"] = live_runs.simulate(run, chosen, jobs, cost, runs)
+            simulated["what_if"] = live_runs.simulate(run, own_scenario, jobs, cost, runs)
         if predict:
             jobs = live_runs.submitted(run, submissions, cost, speedup)
-            simulated["predicted"] = live_runs.simulate(run, chosen, jobs, cost, runs)
+            simulated["predicted"] = live_runs.simulate(run, own_scenario, jobs, cost, runs)
             result["as_measured"] = live_runs.as_measured(run, submissions)
-        result |= {"scenario": chosen.name, "left_out": run.left_out, "runs": runs}
+        result |= {"scenario": own_scenario.name, "left_out": run.left_out, "runs": runs}
         result |= _outcomes(run.schedule.metrics(), simulated) | {"costs": _costs(cost)}
     click.echo(msgspec.json.encode(result).decode() if as_json else _text(comparison, result))
     if damage:

@@ -171,7 +171,7 @@ def what_if(
     ------
     ReshapeError : there is no such scenario, the journal is not complete, or no such job has ended.
     """
-    chosen = scenario(policy)
+    alternative = scenario(policy)
     batches, _ = journal.readable_batches()
     recorded = RecordedRun.of(batches)
     since = (batches[-1].events[0].at if batches else 0.0) - last_s
@@ -182,7 +182,7 @@ def what_if(
     kept = {job.id for job in jobs}
     pairs = zip(recorded.jobs, measured(recorded), strict=True)
     simulated = [each for job, each in pairs if job.id in kept]
-    engine = engine_of(recorded, chosen, simulated, costs=costs(recorded), allocations=True)
+    engine = engine_of(recorded, alternative, simulated, costs=costs(recorded), allocations=True)
     schedule = engine.run()
     origin = in_order[0].submitted_at + noted_ahead_s(journal)
     live = recorded_run(journal, f"{name}, as it was", only=kept, origin=origin)

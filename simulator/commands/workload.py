@@ -128,9 +128,9 @@ def generate(
         return
     _check_is_trace(output)
     check_place(output)
-    given = options if longest is None else options | {"longest_s": longest}
-    wanted = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **given)  # type: ignore[arg-type]
-    trace = make(wanted)
+    keywords = options if longest is None else options | {"longest_s": longest}
+    request = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **keywords)  # type: ignore[arg-type]
+    trace = make(request)
     swf.write(output, trace)
     click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
 

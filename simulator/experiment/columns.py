@@ -60,20 +60,20 @@ def given_columns(source: object, named: Mapping[str, Iterable[Any]]) -> dict[st
     ------
     ConfigError : the source is another object, or a column is given twice.
     """
-    given: dict[str, Iterable[Any]] = {}
+    columns: dict[str, Iterable[Any]] = {}
     if isinstance(source, Mapping):
-        given = {str(name): column for name, column in source.items()}
+        columns = {str(name): column for name, column in source.items()}
     elif isinstance(source, Frame):
         for name in source.columns:
-            if str(name) in given:
+            if str(name) in columns:
                 raise ConfigError("is in the data frame twice; keep one", field=str(name))
-            given[str(name)] = source[name]
+            columns[str(name)] = source[name]
     elif source is not None:
         fix = f"; read a file by Jobs.read({str(source)!r})" * isinstance(source, str | Path)
         raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
-    for name in named.keys() & given.keys():
+    for name in named.keys() & columns.keys():
         raise ConfigError("is given twice; keep one", field=name)
-    return {**given, **named}
+    return {**columns, **named}
 
 
 def trace_of(columns: Mapping[str, Iterable[Any]]) -> Trace:
@@ -122,13 +122,13 @@ def _check_bounds(arrays: Mapping[str, NDArray[np.float64]]) -> None:
     for name, words, is_beyond in zip(
         BOUNDS, ("at most", "at least"), (np.greater, np.less), strict=True
     ):
-        given = arrays.get(name, processors)
-        wrong = (given > 0) & is_beyond(given, processors)
+        bounds = arrays.get(name, processors)
+        wrong = (bounds > 0) & is_beyond(bounds, processors)
         if wrong.any():
             row = int(np.argmax(wrong))
             raise ConfigError(
                 f"row {row}: must be {words} {processors[row]:g}, the processors of the job, got"
-                f" {given[row]:g}; {FIX}",
+                f" {bounds[row]:g}; {FIX}",
                 field=name,
             )
 
@@ -137,22 +137,22 @@ def _numbers(name: str, values: Iterable[Any]) -> NDArray[np.float64]:
     """Values as numbers, texts by their order among the different ones."""
     try:
         listed = values if isinstance(values, np.ndarray) else list(values)
-        given = np.asarray(listed)
+        array = np.asarray(listed)
     except TypeError:
         raise ConfigError(
             f"must be an array or a list, one value for each job, got {values!r}", field=name
         ) from None
     except ValueError:
         raise ConfigError("must have one dimension, got lists in a list", field=name) from None
-    if given.ndim != 1:
-        raise ConfigError(f"must have one dimension, got {given.ndim}", field=name)
+    if array.ndim != 1:
+        raise ConfigError(f"must have one dimension, got {array.ndim}", field=name)
     masked = np.ma.getmaskarray(values) if isinstance(values, np.ma.MaskedArray) else None
     if masked is not None and masked.any():
         raise ConfigError(f"row {int(np.argmax(masked))}: is masked; {FIX}", field=name)
-    if given.dtype.kind in "OUS" and name in ("user", "group", "executable"):
+    if array.dtype.kind in "OUS" and name in ("user", "group", "executable"):
         _refuse_unknown(name, listed)
-        return np.unique(given.astype(str), return_inverse=True)[1].astype(np.float64)
-    numbers = given.astype(np.float64) if given.dtype.kind in "iuf" else _seconds(name, given)
+        return np.unique(array.astype(str), return_inverse=True)[1].astype(np.float64)
+    numbers = array.astype(np.float64) if array.dtype.kind in "iuf" else _seconds(name, array)
     _check_range(name, numbers)
     return numbers
 
@@ -165,21 +165,21 @@ def _refuse_unknown(name: str, values: Iterable[Any]) -> None:
             raise ConfigError(f"row {row}: must be a text, got {value!r}; {fix}", field=name)
 
 
-def _seconds(name: str, given: NDArray[Any]) -> NDArray[np.float64]:
+def _seconds(name: str, values: NDArray[Any]) -> NDArray[np.float64]:
     """Numbers, durations in seconds, or times in seconds since 1970."""
-    if given.dtype.kind == "m" and name.endswith("_s"):
-        return np.asarray(given / np.timedelta64(1, "s"), np.float64)
-    if given.dtype.kind == "M" and name == "submit_s":
-        since_1970 = given - np.datetime64(0, "s")
+    if values.dtype.kind == "m" and name.endswith("_s"):
+        return np.asarray(values / np.timedelta64(1, "s"), np.float64)
+    if values.dtype.kind == "M" and name == "submit_s":
+        since_1970 = values - np.datetime64(0, "s")
         return np.asarray(since_1970 / np.timedelta64(1, "s"), np.float64)
-    numbers = np.empty(len(given))
-    for row, value in enumerate(given):
+    numbers = np.empty(len(values))
+    for row, value in enumerate(values):
         kind = _kind(name, value)
         if kind is None:
             what = "a number of seconds" if name.endswith("_s") else "a number"
             value = value.item() if isinstance(value, np.generic) else value
             raise ConfigError(f"row {row}: must be {what}, got {value!r}", field=name)
-        if kind is not _kind(name, given[0]):
+        if kind is not _kind(name, values[0]):
             raise ConfigError(f"row {row}: must be of the kind of row 0, got {value!r}", field=name)
         if kind is timedelta:
             value = value.total_seconds()

@@ -239,28 +239,28 @@ def _check_names(fields: Mapping[str, Any]) -> None:
             raise ConfigError(f"unknown field{fix}", field=name)
 
 
-def _jobs(given: Any, folder: Path | None = None) -> Jobs:
+def _jobs(jobs: Any, folder: Path | None = None) -> Jobs:
     """Jobs of a path or of plain data."""
-    if isinstance(given, Jobs):
-        return given
-    if isinstance(given, str | Path):
-        path = Path(given)
+    if isinstance(jobs, Jobs):
+        return jobs
+    if isinstance(jobs, str | Path):
+        path = Path(jobs)
         return Jobs.read(path if folder is None else folder / path)
-    if isinstance(given, Frame | Trace | Workload):
-        return Jobs(given)
-    if not isinstance(given, Mapping):
+    if isinstance(jobs, Frame | Trace | Workload):
+        return Jobs(jobs)
+    if not isinstance(jobs, Mapping):
         raise ConfigError(
             f"must be Jobs, the path of a file, a mapping, a data frame, a trace or a workload, got"
-            f" {given!r}",
+            f" {jobs!r}",
             field="jobs",
         )
-    if given.keys() & NAMES:
-        return Jobs(given)
-    own = given.get("rules", {})
-    if "columns" in given and isinstance(own, Mapping):
+    if jobs.keys() & NAMES:
+        return Jobs(jobs)
+    own = jobs.get("rules", {})
+    if "columns" in jobs and isinstance(own, Mapping):
         usual = {"larger": OF_COLUMNS.larger, "without_run": OF_COLUMNS.without_run}
-        given = {**given, "rules": {**usual, **own}}
-    fields = converted(given, JobFields, "jobs")
+        jobs = {**jobs, "rules": {**usual, **own}}
+    fields = converted(jobs, JobFields, "jobs")
     if folder is not None:
         for name in SOURCES:
             path_text = getattr(fields, name)

@@ -284,15 +284,15 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     def _notes(self) -> Iterator[str]:
         report = self.schedule.report
-        chosen = None if self.centres is not None else self.experiment.chosen
+        scenario = None if self.centres is not None else self.experiment.chosen
         if report is not None and not report.is_regular:
             yield report.sentence
-        if chosen is not None and chosen.resizing is not None and self.is_rigid:
+        if scenario is not None and scenario.resizing is not None and self.is_rigid:
             yield (
-                f"{chosen.name} resizes no job, because none is resizable: give --resizable SHARE"
+                f"{scenario.name} resizes no job, because none is resizable: give --resizable SHARE"
                 " for a trace, max_processors or min_processors for jobs of a workload file"
             )
-        by_pass = chosen is not None and chosen.scheduling is not None
+        by_pass = scenario is not None and scenario.scheduling is not None
         yield from _unstarted(self.schedule, by_pass=by_pass)
 
     def files(self) -> dict[str, bytes]:

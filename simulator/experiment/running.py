@@ -183,19 +183,19 @@ def _site(settings: Settings, source: Source) -> SimulatedSite:
 
 def _core(settings: Settings, source: Source) -> Core:
     """Core for a machine, with its partitions, or a redirection group beside it."""
-    chosen = settings.chosen
+    scenario = settings.chosen
     machines = source.machine.machines(source.resources, counted=source.counted)
     machine = machines.pop(next(iter(machines)))
-    if chosen.redirection is not None and not chosen.partitions:
+    if scenario.redirection is not None and not scenario.partitions:
         try:
-            extra = chosen.redirection.group_size(source.machine.processors)
+            extra = scenario.redirection.group_size(source.machine.processors)
         except ValueError as error:
             raise ConfigError(str(error), field="redirection") from None
         machines[REDIRECTION] = Machine(
             [(REDIRECTION, extra)], counted=source.counted, numbering=machine.numbering
         )
     return simulated_core(
-        chosen,
+        scenario,
         machine,
         machines,
         kill_at_walltime=source.kill,

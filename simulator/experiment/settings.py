@@ -50,12 +50,12 @@ _METHODS = {
 }
 
 
-def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
+def scenario_of(written: object, policies: Mapping[str, Any]) -> Scenario:
     """Scenario with all changes.
 
     Parameters
     ----------
-    given : a name; a mapping of the name and of changes; a scenario; a resizing policy, or a
+    written : a name; a mapping of the name and of changes; a scenario; a resizing policy, or a
         scheduling pass.
     policies : field of `OF_SCENARIO` -> name, mapping or object; None: as the scenario has it.
 
@@ -63,8 +63,8 @@ def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
     ------
     ConfigError : a name or a field is unknown, or an object is no policy of the kind.
     """
-    changes: dict[str, Any] = dict(given) if isinstance(given, Mapping) else {}
-    named = changes.pop("name", "easy") if isinstance(given, Mapping) else given
+    changes: dict[str, Any] = dict(written) if isinstance(written, Mapping) else {}
+    named = changes.pop("name", "easy") if isinstance(written, Mapping) else written
     objects: dict[str, Any] = {}
     for name, field in OF_SCENARIO.items():
         value = policies[name]
@@ -93,7 +93,7 @@ def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
     try:
         base = _base(named)
     except ConfigError as error:
-        field = "scenario" if named is given else "scenario.name"
+        field = "scenario" if named is written else "scenario.name"
         raise ConfigError(error.message, field=field) from None
     try:
         return msgspec.structs.replace(changed(base, changes) if changes else base, **objects)
@@ -104,7 +104,7 @@ def scenario_of(given: object, policies: Mapping[str, Any]) -> Scenario:
         raise ConfigError(error.message, field=[*own, f"scenario.{error.field}"][0]) from None
 
 
-def estimates_of(given: Any) -> Any:
+def estimates_of(value: Any) -> Any:
     """Estimates as the scenario takes them: "exact" ones are requests that were replaced.
 
     Raises
@@ -112,26 +112,26 @@ def estimates_of(given: Any) -> Any:
     ConfigError : an unknown name.
     """
     names = known("estimates")
-    if isinstance(given, str) and ":" not in given and given not in (EXACT, *names):
+    if isinstance(value, str) and ":" not in value and value not in (EXACT, *names):
         raise ConfigError(
-            f"unknown estimates {given!r}{nearest(given, (EXACT, *names))}", field="estimates"
+            f"unknown estimates {value!r}{nearest(value, (EXACT, *names))}", field="estimates"
         )
-    return "user" if given == EXACT else given
+    return "user" if value == EXACT else value
 
 
-def _base(given: object) -> Scenario:
+def _base(value: object) -> Scenario:
     """Scenario of a name, or of an object."""
-    if isinstance(given, Scenario):
-        return given
-    if isinstance(given, str):
-        return scenario(given)
+    if isinstance(value, Scenario):
+        return value
+    if isinstance(value, str):
+        return scenario(value)
     for kind, method in (("resizing", "decide"), ("scheduling", "schedule")):
-        if _has_method(given, method, "scenario"):
-            own: dict[str, Any] = {kind: given}
-            return Scenario(type(given).__name__, **own)
+        if _has_method(value, method, "scenario"):
+            own: dict[str, Any] = {kind: value}
+            return Scenario(type(value).__name__, **own)
     raise ConfigError(
         "must be a name, a Scenario, a resizing policy, a scheduling pass or a mapping, got"
-        f" {given!r}",
+        f" {value!r}",
         field="scenario",
     )
 
@@ -284,7 +284,7 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     def counted(self) -> bool:
         """Whether the processors of rigid jobs are only counted."""
         needed = (self.sharing, self.advance_reservations, self.quotes)  # they tell them apart
-        individual = self.individual or any(given is not None for given in needed)
+        individual = self.individual or any(value is not None for value in needed)
         return not individual and uses_first_fit(self.chosen)
 
     def _structure(self, name: str, kind: type[T], main: str = "") -> T | None:
@@ -316,8 +316,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
         ------
         ConfigError : neither names any.
         """
-        given = self.shared
-        if given is None:
+        shared = self.shared
+        if shared is None:
             return None
         amounts = machine.shared_per_node or amounts
         if not amounts:
@@ -326,8 +326,8 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
                 " shared_per_node",
                 field="sharing",
             )
-        rules = msgspec.structs.asdict(given)
-        rules["penalty"] = given.penalty or machine.shared_penalty
+        rules = msgspec.structs.asdict(shared)
+        rules["penalty"] = shared.penalty or machine.shared_penalty
         return Sharing(
             **rules,
             processors_per_node=machine.processors_per_node,
@@ -343,21 +343,21 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @cached_property
     def reservations(self) -> list[PlannedReservation]:
         """Advance reservations."""
-        given = self.advance_reservations
-        if given is None:
+        requests = self.advance_reservations
+        if requests is None:
             return []
-        if isinstance(given, Sequence) and not isinstance(given, str):
-            if all(isinstance(reservation, PlannedReservation) for reservation in given):
-                return list(given)
-            given = {"reservations": list(given)}
-        return advance_reservations.described(_tree(given, "advance_reservations"))
+        if isinstance(requests, Sequence) and not isinstance(requests, str):
+            if all(isinstance(reservation, PlannedReservation) for reservation in requests):
+                return list(requests)
+            requests = {"reservations": list(requests)}
+        return advance_reservations.described(_tree(requests, "advance_reservations"))
 
     @cached_property
     def assignment(self) -> CentresRules:
         """How jobs are distributed over centres; the seed also draws the centres that are asked."""
-        given = DEFAULT_ASSIGN if self.assign is None else self.assign
+        assign = DEFAULT_ASSIGN if self.assign is None else self.assign
         drawn_by = {} if self.seed is None or self.centres is None else {"seed": self.seed}
-        name = given if isinstance(given, str) else DEFAULT_ASSIGN
+        name = assign if isinstance(assign, str) else DEFAULT_ASSIGN
         try:
             rules = rules_named(name, {**drawn_by, **self.dispatch})
         except ConfigError as error:
@@ -365,7 +365,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             field = "assign" if field == "assignment" else f"dispatch.{field}"
             raise ConfigError(error.message, field=field) from None
         rules = msgspec.structs.replace(rules, keep_quotes=self.quotes is not None)
-        return rules if isinstance(given, str) else msgspec.structs.replace(rules, assignment=given)
+        return (
+            rules if isinstance(assign, str) else msgspec.structs.replace(rules, assignment=assign)
+        )
 
     @property
     def draws(self) -> bool:
@@ -382,31 +384,31 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @cached_property
     def pool_options(self) -> PoolOptions | None:
         """Options of the pool; None: the machine is not a pool."""
-        given = self.pool
-        if given is None or isinstance(given, PoolOptions):
-            return given
+        pool = self.pool
+        if pool is None or isinstance(pool, PoolOptions):
+            return pool
         try:
-            if isinstance(given, str):
-                return parse_pool_options(key_values(given.split(","), KEYS))
-            if not isinstance(given, Mapping):
-                raise ConfigError(f"must be a text or a mapping, got {given!r}", field="pool")
-            return parse_pool_options({name: _text(value) for name, value in given.items()})
+            if isinstance(pool, str):
+                return parse_pool_options(key_values(pool.split(","), KEYS))
+            if not isinstance(pool, Mapping):
+                raise ConfigError(f"must be a text or a mapping, got {pool!r}", field="pool")
+            return parse_pool_options({name: _text(value) for name, value in pool.items()})
         except ValueError as error:
             raise ConfigError(str(error), field="pool") from None
 
     @property
     def single_jobs(self) -> bool:
         """Whether jobs are simulated one by one, as resizable ones are, and not as columns."""
-        given = self.jobs.single or self.jobs.fields.resizable is not None
-        return given and self.centres is None
+        is_single = self.jobs.single or self.jobs.fields.resizable is not None
+        return is_single and self.centres is None
 
     @property
     def centre_estimates(self) -> Estimates:
         """Source of estimates that replaces that of all centres."""
-        given = self.estimates
-        if not isinstance(given, str):
-            return given  # type: ignore[no-any-return]
-        made: Estimates = find("estimates", estimates_of(given))()
+        estimates = self.estimates
+        if not isinstance(estimates, str):
+            return estimates  # type: ignore[no-any-return]
+        made: Estimates = find("estimates", estimates_of(estimates))()
         return made
 
     @property
@@ -418,16 +420,16 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     @property
     def title(self) -> str:
         """Name of the scenario, for results."""
-        given = self.scenario
-        if isinstance(given, Mapping):
-            given = given.get("name", "easy")
-        return given if isinstance(given, str) else self.chosen.name
+        named = self.scenario
+        if isinstance(named, Mapping):
+            named = named.get("name", "easy")
+        return named if isinstance(named, str) else self.chosen.name
 
     @property
     def assign_name(self) -> str:
         """Name of the task assignment policy, for results."""
-        given = DEFAULT_ASSIGN if self.assign is None else self.assign
-        return given if isinstance(given, str) else name_of("assignment", given)
+        assign = DEFAULT_ASSIGN if self.assign is None else self.assign
+        return assign if isinstance(assign, str) else name_of("assignment", assign)
 
     def waits(self) -> NDArray[np.float64]:
         """Waits of the allocations of the pool, (n,) float64, s."""
@@ -441,13 +443,13 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
             raise ConfigError(str(error), field="pool_wait") from None
 
 
-def _tree(given: object, field: str) -> Located:
+def _tree(value: object, field: str) -> Located:
     """Contents of a file, or of a mapping."""
-    if isinstance(given, Mapping):
-        return Located.of(given, field)
-    if isinstance(given, str | Path):
-        return Located.read(Path(given))
-    raise ConfigError(f"must be a path or a mapping, got {given!r}", field=field)
+    if isinstance(value, Mapping):
+        return Located.of(value, field)
+    if isinstance(value, str | Path):
+        return Located.read(Path(value))
+    raise ConfigError(f"must be a path or a mapping, got {value!r}", field=field)
 
 
 def _text(value: object) -> str:

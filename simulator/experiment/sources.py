@@ -197,10 +197,10 @@ def _without_effect(source: Source) -> Iterator[str]:
     demanded = _demanded(source)
     if sharing is None:
         return
-    there = set(sharing.amounts)
-    if not any(_names_of(name) & there for name in demanded):
-        yield f"sharing has no effect, because no job demands {', '.join(sorted(there))}"
-    elif missing := sorted(name for name in demanded if not _names_of(name) & there):
+    shared = set(sharing.amounts)
+    if not any(_names_of(name) & shared for name in demanded):
+        yield f"sharing has no effect, because no job demands {', '.join(sorted(shared))}"
+    elif missing := sorted(name for name in demanded if not _names_of(name) & shared):
         yield f"the demands for {', '.join(missing)} have no effect: nodes have no amount of them"
 
 
@@ -331,16 +331,16 @@ def _check_resources(machine: Platform, resources: Mapping[str, int]) -> None:
 
 def _resources_of(workload: Workload, machine: Platform) -> dict[str, int]:
     """How much the machine has of the further resources that jobs of a workload request."""
-    there = machine.resources
+    installed = machine.resources
     for number, job in enumerate(workload.jobs, 1):
         for name in job.spec.resources:
-            if name not in there:
+            if name not in installed:
                 raise ReshapeError(
                     f"job {number} requests {name}, of which the machine has none: name it in the"
                     " resources_per_node of the machine"
                 )
-    wanted = {name for job in workload.jobs for name in job.spec.resources}
-    return {name: amount for name, amount in there.items() if name in wanted}
+    requested = {name for job in workload.jobs for name in job.spec.resources}
+    return {name: amount for name, amount in installed.items() if name in requested}
 
 
 def _check_demands(path: str, workload: Workload, machine: Platform) -> None:

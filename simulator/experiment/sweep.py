@@ -99,14 +99,14 @@ class SweepTable(Columns):
         KeyError : there is no such axis, metric or baseline.
         """
         self._check((axis,), metric)
-        known = self._values(axis)
-        baseline = baseline if baseline in known else _label(baseline)
-        if baseline not in known:
-            raise KeyError(f"{axis} has no value {baseline!r}; it has {known}")
+        values = self._values(axis)
+        baseline = baseline if baseline in values else _label(baseline)
+        if baseline not in values:
+            raise KeyError(f"{axis} has no value {baseline!r}; it has {values}")
         others = tuple(name for name in self.axes if name != axis)
         labels, groups = self[axis].tolist(), self._groups(others).values()
         rows = []
-        for value in known:
+        for value in values:
             if value == baseline:
                 continue
             pairs = []
@@ -342,8 +342,8 @@ def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
         _received.clear()
         _received[key] = _cloudpickle().loads(base)
     values, files = _cloudpickle().loads(point)
-    for path, known in files.items():
-        if content(path) != known:
+    for path, expected in files.items():
+        if content(path) != expected:
             return RunFailure(
                 f"{path} on {gethostname()} is not the file of the sweep; copy it there"
             )

@@ -143,15 +143,15 @@ class StartQuotes:
         waiting = [event.job for event in events if type(event) is JobSubmitted]
         waiting = [job for job in waiting if any(job in p.queue for p in self._core.partitions)]
         every = self._rules.every
-        chosen = [
+        jobs = [
             job for i, job in enumerate(waiting, self._waited + 1) if i % every == 0
         ]  # fmt: skip
         self._waited += len(waiting)
-        if not chosen:
+        if not jobs:
             return
         state = RecordedState.of_core(self._core, last=len(self._specs))
-        expected = forecast(state, run_s=self._run_s, only=chosen)
-        for job in chosen:
+        expected = forecast(state, run_s=self._run_s, only=jobs)
+        for job in jobs:
             quoted = QuotedStart(job, expected.start(job))
             self.starts.append(self._with_quantiles(quoted, state))
 

@@ -300,14 +300,14 @@ class Centres:
         for event in events:
             if event.at > self.now:
                 self.now = event.at
-        given = self._by_centre(events, submitted)
-        for index in sorted(given):
-            self._give(self.centres[index], given[index], orders)
+        by_centre = self._by_centre(events, submitted)
+        for index in sorted(by_centre):
+            self._give(self.centres[index], by_centre[index], orders)
         for submission in submitted:
             self._submit(submission, orders)
-        if self._held and (given or submitted):
+        if self._held and (by_centre or submitted):
             self._pull(orders)
-        if self._redispatch is not None and given:
+        if self._redispatch is not None and by_centre:
             self._examine(orders)
         return orders
 
@@ -319,21 +319,21 @@ class Centres:
         self, events: Sequence[Event], submitted: list[JobSubmitted]
     ) -> dict[int, list[Event]]:
         """Divide events by the index of their centre; submissions are put apart."""
-        given: dict[int, list[Event]] = {}
+        by_centre: dict[int, list[Event]] = {}
         for event in events:
             if type(event) is JobSubmitted:
                 submitted.append(event)
             elif type(event) is JobEnded:
                 centre = self._running.pop(event.job)
-                given.setdefault(self._index_of[centre.name], []).append(event)
+                by_centre.setdefault(self._index_of[centre.name], []).append(event)
                 self._dispatcher.ended(event.job, event.at)
             elif isinstance(event, JobStarted | SizesRequested | ResizePoint | ResizeDone):
                 index = self._index_of[self._running[event.job].name]
-                given.setdefault(index, []).append(event)
+                by_centre.setdefault(index, []).append(event)
             elif type(event) is Wakeup:
                 for name in self._wakes.pop(event.at, ()):
-                    given.setdefault(self._index_of[name], []).append(event)
-        return given
+                    by_centre.setdefault(self._index_of[name], []).append(event)
+        return by_centre
 
     def _give(self, centre: Centre, events: list[Event], orders: list[Order]) -> None:
         """Let a centre handle events, and revoke what other centres need not start any more."""
@@ -392,17 +392,17 @@ class Centres:
         if self._dispatcher.pulls:
             self._held[number] = request
             return
-        chosen = self._dispatcher.choose(request, able)
+        ranking = self._dispatcher.choose(request, able)
         if self.quotes is not None:
-            job, wait_s = chosen[0].quoted
+            job, wait_s = ranking[0].quoted
             self.quotes[number] = wait_s if job == number else nan, request.run_s
-        self._hand_over(request, chosen, orders)
+        self._hand_over(request, ranking, orders)
 
-    def _hand_over(self, request: SiteRequest, chosen: list[Centre], orders: list[Order]) -> None:
+    def _hand_over(self, request: SiteRequest, ranking: list[Centre], orders: list[Order]) -> None:
         """Submit a job to centres, until one starts it."""
         number = request.job
         queued_at = self._queued_at[number] = []
-        for centre in chosen:
+        for centre in ranking:
             spec = centre.spec(request)
             centre.was_submitted(number, spec)
             queued_at.append(centre)
@@ -419,8 +419,8 @@ class Centres:
             starting = [centre for centre in able if centre.free() >= size]
             if starting:
                 del self._held[number]
-                chosen = self._dispatcher.choose(request, starting)
-                self._hand_over(request, chosen, orders)
+                ranking = self._dispatcher.choose(request, starting)
+                self._hand_over(request, ranking, orders)
             else:
                 waiting.update(centre.name for centre in able)
                 if len(waiting) == len(self.centres):

@@ -126,6 +126,6 @@ def _start(state: SchedulerState, job: Job, at: float) -> None:
     _added(state, job)
     state.now = at
     job.demand = job.processors
-    chosen = state.machine.allocate(state.selection, job.processors)
-    assert chosen is not None
-    state.grant(job, chosen, job.processors)
+    processors = state.machine.allocate(state.selection, job.processors)
+    assert processors is not None
+    state.grant(job, processors, job.processors)

@@ -105,8 +105,8 @@ def described_centres(tree: Located) -> list[CentreDescription]:
     ------
     ConfigError : they are invalid; the message names file, line and field.
     """
-    given = tree.values.get("centres")
-    for i, centre in enumerate(given if isinstance(given, list) else ()):
+    written = tree.values.get("centres")
+    for i, centre in enumerate(written if isinstance(written, list) else ()):
         if isinstance(centre, dict) and "nodes" in centre:
             tree.fail(
                 ("centres", i, "nodes"),
@@ -119,19 +119,19 @@ def described_centres(tree: Located) -> list[CentreDescription]:
         if any(each.name == other.name for other in fields[:i]):
             tree.fail((*above, "name"), f"two centres are named {each.name!r}; rename one")
         try:
-            chosen = scenario(each.scenario, each.set)
+            own_scenario = scenario(each.scenario, each.set)
         except ConfigError as error:
             field = "scenario" if error.field == "scenario" else "set"
             tree.fail((*above, field), error.message if field == "scenario" else str(error))
-        if chosen.selection != FirstFit():
+        if own_scenario.selection != FirstFit():
             tree.fail(
                 (*above, "set"),
                 "selection has no effect, because the processors of a centre are only counted;"
                 " leave it out",
             )
-        if chosen.redirection is not None:
+        if own_scenario.redirection is not None:
             tree.fail((*above, "scenario"), "a centre is one group; leave redirection out")
-        own = msgspec.structs.asdict(each) | {"scenario": chosen}
+        own = msgspec.structs.asdict(each) | {"scenario": own_scenario}
         del own["set"]
         centres.append(CentreDescription(**own))
     return centres
@@ -181,10 +181,10 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     ------
     ConfigError : a name or a value is unknown.
     """
-    given = dict(parameters or {})
-    scale = converted(given.pop("scale_estimates", True), bool, "scale_estimates")
-    moves = given.pop("redispatch", "at-once" if name == MIGRATION else None)
-    fields = {f: given.pop(f) for f in DispatchRules.__struct_fields__ if f in given}
+    values = dict(parameters or {})
+    scale = converted(values.pop("scale_estimates", True), bool, "scale_estimates")
+    moves = values.pop("redispatch", "at-once" if name == MIGRATION else None)
+    fields = {f: values.pop(f) for f in DispatchRules.__struct_fields__ if f in values}
     dispatch = converted(fields, DispatchRules, "dispatch")
     if moves not in (None, "at-once", "quote"):
         raise ConfigError(f"must be at-once or quote, got {moves!r}", field="redispatch")
@@ -192,10 +192,10 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     if name != GRID_BACKFILLING:
         policy = find("assignment", "origin" if name == MIGRATION else name)
         if takes_seed(policy):
-            given["seed"] = dispatch.seed
-        assignment = converted(given, policy, "assignment")
-    elif given:
-        raise ConfigError(f"has no parameter {next(iter(given))!r}", field=GRID_BACKFILLING)
+            values["seed"] = dispatch.seed
+        assignment = converted(values, policy, "assignment")
+    elif values:
+        raise ConfigError(f"has no parameter {next(iter(values))!r}", field=GRID_BACKFILLING)
     return CentresRules(assignment, dispatch, moves, scale)
 
 

@@ -103,25 +103,25 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         ------
         ConfigError : see `Window.inside`.
         """
-        chosen, unstarted = self.ran if jobs is None else jobs & self.ran, ~self.ran
+        started, unstarted = self.ran if jobs is None else jobs & self.ran, ~self.ran
         if window is not None:
             inside = window.inside(self.schedule.jobs.submitted)
-            chosen, unstarted = chosen & inside, unstarted & inside
-        numbers: dict[str, Any] = {"jobs": int(chosen.sum()), "unstarted": int(unstarted.sum())}
+            started, unstarted = started & inside, unstarted & inside
+        numbers: dict[str, Any] = {"jobs": int(started.sum()), "unstarted": int(unstarted.sum())}
         for name, values in (
             ("bounded_slowdown", self.bounded_slowdown),
             ("slowdown", self.slowdown),
             ("wait_s", self.schedule.wait),
         ):
-            numbers |= _spread(name, values[chosen])
-        indices = self.ran_at[chosen]
+            numbers |= _spread(name, values[started])
+        indices = self.ran_at[started]
         numbers["jobs_by_centre"] = {
             centre.name: int((indices == i).sum()) for i, centre in enumerate(self.centres)
         }
-        cost = self.cost[chosen]
+        cost = self.cost[started]
         numbers["cost"] = float(cost.sum())
         numbers["p95_job_cost"] = float(np.percentile(cost, 95)) if len(cost) else None
-        limits = self.max_costs[chosen]
+        limits = self.max_costs[started]
         limited = np.isfinite(limits)
         within = cost[limited] <= limits[limited] * (1 + 1e-12)
         numbers["within_cost_limit_pct"] = 100.0 * float(within.mean()) if limited.any() else None

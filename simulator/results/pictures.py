@@ -121,15 +121,15 @@ def draw_gantt(scene: Scene, axes: Axes) -> None:
 def load(scene: Scene) -> Figure:
     """Processors in use, and processors that waiting jobs request."""
     figure = scene.figure("Load", 5.2)
-    used, wanted = figure.subplots(2, 1, sharex=True)
+    used, demand = figure.subplots(2, 1, sharex=True)
     _area(used, scene, scene.schedule.in_use(), "#2a6f97", peaks=False)
     used.axhline(scene.processors, color=drawing.INK, linewidth=0.9, linestyle=(0, (4, 2)))
     used.set_ylim(0, 1.08 * scene.processors)
     scene.dress(used, "processors in use")
     used.set_title(f"dashed: the machine, {scene.processors}", loc="right", fontsize=9)
-    _area(wanted, scene, scene.schedule.waiting(processors=True), drawing.WAITING)
-    scene.dress(wanted, "processors wanted\nby waiting jobs")
-    scene.name_time(wanted)
+    _area(demand, scene, scene.schedule.waiting(processors=True), drawing.WAITING)
+    scene.dress(demand, "processors wanted\nby waiting jobs")
+    scene.name_time(demand)
     return figure
 
 

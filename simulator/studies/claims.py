@@ -149,18 +149,18 @@ def _declared(
         paper = next((paper[value] for value in point.values() if value in paper), None)
     words = {**point, "paper": paper}
     name, *arguments = [_filled(each, words) for each in ours] or [""]
-    found = measures[name](*arguments) if name else NOT_RUN
+    measured = measures[name](*arguments) if name else NOT_RUN
     if paper is None and name in published:
         paper = round(published[name](*arguments), 2)
     if equals is not None:
-        verdict = by_coverage(found, paper if equals == "paper" else float(equals))
+        verdict = by_coverage(measured, paper if equals == "paper" else float(equals))
     else:
         low, high = (_filled(limit, words) for limit in within)
         low = low if above is None else nextafter(above, inf)
         high = high if below is None else nextafter(below, -inf)
-        verdict = by_range(found, low, high)
+        verdict = by_range(measured, low, high)
     text, where, id = (_filled(value, words) for value in (text, where, id))
-    return Claim(text, found, paper, verdict, part, where, id=id)
+    return Claim(text, measured, paper, verdict, part, where, id=id)
 
 
 def _filled(value: Any, words: Mapping[str, Any]) -> Any:

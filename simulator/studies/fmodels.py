@@ -83,9 +83,9 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
     ConfigError : a parameter is unknown.
     """
     name = parameters["trace"]
-    known = parameters["processors"].get(name)
-    trace, jobs = _jobs(str(trace_path(parameters, name)), known, parameters["jobs"])
-    processors = machine_size(trace) if known is None else int(known)
+    size = parameters["processors"].get(name)
+    trace, jobs = _jobs(str(trace_path(parameters, name)), size, parameters["jobs"])
+    processors = machine_size(trace) if size is None else int(size)
     predicted = _predictions(parameters, jobs)
     deadline = DeadlineManager(kind=parameters["deadlines"])
     estimates = GivenEstimates(predicted.tolist(), DeadlineManagers(deadline, deadline))
@@ -192,9 +192,9 @@ class ErrorResults(StudyResults):
             workload(row.parameters["trace"]): float(row.result["under_one_minute_pct"])
             for row in rows
         }
-        known = self.parts()
-        self.workloads = list(dict.fromkeys(cell.workload for cell in known))
-        self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if Cell(w, p) in known]
+        parts = self.parts()
+        self.workloads = list(dict.fromkeys(cell.workload for cell in parts))
+        self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if Cell(w, p) in parts]
         self.series = list(dict.fromkeys(series for _, series, _ in self))
         self.seeds = max(map(len, self.rows.values()), default=0)
 
@@ -277,8 +277,8 @@ def claims(results: ErrorResults) -> list[Claim]:
             if (by_seed := results.ratios(cell, category, x))
         ]
         means = (geometric([by_seed]) for by_seed in ratios)
-        found: Interval = pick(means, key=lambda interval: interval.mean, default=NOT_RUN)
-        return found
+        extreme: Interval = pick(means, key=lambda interval: interval.mean, default=NOT_RUN)
+        return extreme
 
     def quotient(above: str, at: float, reference: float, below: str, at_below: float) -> Interval:
         """Growth with one category over growth from 5 % on with another."""

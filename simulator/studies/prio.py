@@ -79,8 +79,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     fields |= {name: parameters[name] for name in ("resizable", "user_priorities", "start_s")}
     fields["cost"] = {"start_s": parameters["resize_s"], "join_s": parameters["pause_s"]}
     _, mix = workload_of(fields, parameters["seed"])
-    chosen = {"name": name, **own_changes(name, parameters["set"])}
-    ran = sim.simulate(sim.Jobs(mix), scenario=chosen)
+    own_scenario = {"name": name, **own_changes(name, parameters["set"])}
+    ran = sim.simulate(sim.Jobs(mix), scenario=own_scenario)
     specs = [job.spec for job in sorted(mix.jobs, key=lambda job: job.at)]
     ended = np.flatnonzero(~np.isnan(ran.jobs["end_s"])).tolist()
     kinds: dict[tuple[str, str], list[int]] = {}
@@ -105,18 +105,18 @@ def own_changes(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
     return {field: changes[field] for field in changes if field not in left_out}
 
 
-def _resizing_fields(chosen: Scenario) -> set[str]:
-    return {f"resizing.{name}" for name in getattr(chosen.resizing, "__struct_fields__", ())}
+def _resizing_fields(own_scenario: Scenario) -> set[str]:
+    return {f"resizing.{name}" for name in getattr(own_scenario.resizing, "__struct_fields__", ())}
 
 
 def _means(jobs: Columns, rows: Sequence[int]) -> dict[str, float]:
     """Means over the jobs of some rows, seconds; the paper calls the turnaround completion time."""
-    chosen = list(rows)
+    names = list(rows)
     return {
-        "jobs": len(chosen),
-        "mean_completion_s": mean(jobs["turnaround_s"][chosen].tolist()),
-        "mean_execution_s": mean(jobs["run_s"][chosen].tolist()),
-        "mean_wait_s": mean(jobs["wait_s"][chosen].tolist()),
+        "jobs": len(names),
+        "mean_completion_s": mean(jobs["turnaround_s"][names].tolist()),
+        "mean_execution_s": mean(jobs["run_s"][names].tolist()),
+        "mean_wait_s": mean(jobs["wait_s"][names].tolist()),
     }
 
 

@@ -293,11 +293,11 @@ def _log_percentile(counts: Floats) -> Floats:
     A row without values has nan.
     """
     passed = np.cumsum(counts, axis=1)
-    wanted = 0.95 * passed[:, -1]
-    index = np.argmax(passed >= wanted[:, None], axis=1)
+    target = 0.95 * passed[:, -1]
+    index = np.argmax(passed >= target[:, None], axis=1)
     rows = np.arange(len(counts))
     inside = counts[rows, index]
-    share_passed = (wanted - (passed[rows, index] - inside)) / np.maximum(inside, 1.0)
+    share_passed = (target - (passed[rows, index] - inside)) / np.maximum(inside, 1.0)
     return np.where(passed[:, -1] > 0, (index + share_passed) / BINS_A_DECADE, np.nan)
 
 
@@ -322,8 +322,8 @@ def judge(results: Numbers) -> list[Claim]:
         return exactly(separate / together if together else None)
 
     def within_limit(name: str) -> Interval:
-        found = run(name)
-        return share(found["batches"], "within_limit", "limited") if found else NOT_RUN
+        result = run(name)
+        return share(result["batches"], "within_limit", "limited") if result else NOT_RUN
 
     def median(name: str, variable: str, part: str) -> float | None:
         """Median error of all jobs (part 0), or of a part of them."""
@@ -529,8 +529,8 @@ def _queues_csv(groups: Numbers) -> bytes:
 def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
     """Draw queued jobs by centre of a scenario, or of the first one run (figures 8.8, 8.9)."""
     names = [name for name, _ in numbers]
-    chosen = scenario if scenario in names else names[0]
-    policies = {policy: run["queues"] for (name, policy), run in numbers.items() if name == chosen}
+    shown = scenario if scenario in names else names[0]
+    policies = {policy: run["queues"] for (name, policy), run in numbers.items() if name == shown}
     centres = [*next(iter(policies.values()))]
 
     def queues(axes: Axes, centre: str) -> None:
@@ -545,7 +545,7 @@ def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:
 
     panels = [[partial(queues, centre=centre)] for centre in centres]
     height = 0.8 + ROW * len(centres)
-    figure = chart(f"Queued jobs, {chosen}", height, panels, sharex=True, legend=True)
+    figure = chart(f"Queued jobs, {shown}", height, panels, sharex=True, legend=True)
     return encode_all({"queues": figure})
 
 

@@ -50,8 +50,8 @@ class StudyProgress:
         if self._bar is not None:
             self._bar.start()
         else:
-            known = f", {self._before} of them done before" if self._before else ""
-            self._line(f"{counted(self._runs, 'run')}{known}")
+            earlier = f", {self._before} of them done before" if self._before else ""
+            self._line(f"{counted(self._runs, 'run')}{earlier}")
         return self
 
     def __exit__(self, *error: object) -> None:

@@ -201,7 +201,7 @@ def function(target: str, folder: str) -> Callable[..., Any]:
         ) from error
     attribute = getattr(module, name, None)
     if not callable(attribute):
-        names = [known for known, thing in vars(module).items() if callable(thing)]
+        names = [each for each, thing in vars(module).items() if callable(thing)]
         raise ReshapeError(f"module {module_name!r} has no function {name!r}{nearest(name, names)}")
     return attribute  # type: ignore[no-any-return]
 
@@ -362,16 +362,16 @@ def _changed(plan: StudyFile, text: str) -> StudyFile:
     if name in plan.grid or (name in plan.fixed and isinstance(value, list)):
         if not values:
             raise ConfigError("has no values; give at least one", file=option)
-        fixed = {known: v for known, v in plan.fixed.items() if known != name}
+        fixed = {field: v for field, v in plan.fixed.items() if field != name}
         return msgspec.structs.replace(plan, fixed=fixed, grid=plan.grid | {name: values})
     if name in plan.fixed:
         return msgspec.structs.replace(plan, fixed=plan.fixed | {name: value})
-    there = [case[name] for case in plan.cases if name in case]
-    if there:
+    case_values = [case[name] for case in plan.cases if name in case]
+    if case_values:
         cases = [case for case in plan.cases if name in case and case[name] in values]
         if not cases:
-            known = ", ".join(dict.fromkeys(map(str, there)))
-            raise ConfigError(f"no case has this value; there are {known}", file=option)
+            field = ", ".join(dict.fromkeys(map(str, case_values)))
+            raise ConfigError(f"no case has this value; there are {field}", file=option)
         return msgspec.structs.replace(plan, cases=cases)
     if name == SEED:
         raise ConfigError("give --seeds N, or --seeds '[1, 2]', instead", file=option)

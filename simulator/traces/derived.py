@@ -80,8 +80,8 @@ def origins(trace: Trace) -> list[str]:
 def _part(trace: Trace, number: int, days: float, shifts: dict[str, int]) -> dict[str, Column]:
     """Columns of the first days of a trace, from time 0 on; moves the shifts behind its numbers."""
     submit = trace.columns["submit"]
-    known = submit[submit >= 0]
-    begin = known.min() if len(known) else 0
+    times = submit[submit >= 0]
+    begin = times.min() if len(times) else 0
     keep = (submit >= 0) & (submit - begin < days * DAY_S)
     size = int(keep.sum())
     columns: dict[str, Column] = {

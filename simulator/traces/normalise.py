@@ -252,8 +252,8 @@ def _bounds(trace: Trace, lines: Ints, processors: Ints) -> dict[str, Ints]:
     bounds = {}
     for name, inclusive in zip(BOUNDS, (np.minimum, np.maximum), strict=True):
         if name in trace.columns:
-            given = trace.columns[name][lines].astype(np.int64)
-            bounds[name] = np.where(given > 0, inclusive(given, processors), -1)
+            values = trace.columns[name][lines].astype(np.int64)
+            bounds[name] = np.where(values > 0, inclusive(values, processors), -1)
     return bounds
 
 

@@ -39,14 +39,14 @@ DIGITS = 15  # of an integer below it
 
 
 def columns_of(
-    block: bytes, wanted: Sequence[int], width: int, fractions: Collection[int]
+    block: bytes, indices: Sequence[int], width: int, fractions: Collection[int]
 ) -> list[Column] | None:
     """Read the columns of a block of lines that all have `width` fields.
 
     Parameters
     ----------
     block : ends in a newline.
-    wanted : indices of the fields to read.
+    indices : indices of the fields to read.
     fractions : indices of the fields that need not be whole numbers.
 
     Returns
@@ -68,7 +68,7 @@ def columns_of(
     ):
         return None
     columns: list[Column] = []
-    for field in wanted:
+    for field in indices:
         column: Column | None = _integers(text, starts[field::width], stops[field::width])
         if column is None:
             column = _numbers(block, starts[field::width], stops[field::width])
@@ -256,8 +256,8 @@ def read(path: str | Path, *, fields: Collection[str] = FIELDS, lenient: bool = 
     ReshapeError : there is no such file, it is empty or holds no job, it ends too early, or a line
         is malformed; the message names file, line, field and value.
     """
-    wanted = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
-    reader = _Reader(str(path), wanted, lenient)
+    indices = [i for i, field in enumerate(FIELDS) if field in fields or i == 0]
+    reader = _Reader(str(path), indices, lenient)
     np.empty(KEPT, np.uint8)
     for block in _blocks(path):
         reader.take(block)
@@ -330,8 +330,8 @@ def _blocks(path: str | Path) -> Iterator[bytes]:
 class _Reader:
     """Puts a trace together from blocks of lines."""
 
-    def __init__(self, path: str, wanted: Sequence[int], lenient: bool) -> None:
-        self.path, self.wanted, self.lenient = path, wanted, lenient
+    def __init__(self, path: str, indices: Sequence[int], lenient: bool) -> None:
+        self.path, self.wanted, self.lenient = path, indices, lenient
         self.names = list(FIELDS)
         self.lines = self.comments = 0  # lines, and bytes of comments, read so far
         self.header: list[str] = []

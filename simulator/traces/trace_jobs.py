@@ -152,8 +152,8 @@ def _positive(names: Iterable[str], amounts: Sequence[int]) -> dict[str, int]:
 
 def _labelled(spec: JobSpec, names: Iterable[str], values: tuple[int, ...]) -> JobSpec:
     """Request with labels; negative values are unknown."""
-    known = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
-    labels = {n: value if n in _NUMBERS else str(value) for n, value in known.items()}
+    labelled = {name: value for name, value in zip(names, values, strict=True) if value >= 0}
+    labels = {n: value if n in _NUMBERS else str(value) for n, value in labelled.items()}
     return msgspec.structs.replace(spec, **labels)
 
 

@@ -95,11 +95,11 @@ class TsafrirEstimates(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def most_popular(self) -> list[int]:
         """The maximum, and 19 round times in ascending order, seconds."""
         common = [MINUTE_S * time for time in COMMON if MINUTE_S * time < self.longest_s]
-        chosen = dict.fromkeys([self.longest_s, *common])
+        values = dict.fromkeys([self.longest_s, *common])
         for unit in (MINUTE_S * time for time in ROUND):
             largest = self.longest_s // unit * unit
-            chosen |= dict.fromkeys(range(largest, 0, -unit))
-        return [self.longest_s, *sorted([*chosen][1:HEAD])]
+            values |= dict.fromkeys(range(largest, 0, -unit))
+        return [self.longest_s, *sorted([*values][1:HEAD])]
 
     def rest(self, different: int, taken: list[int]) -> list[int]:
         """Times of the other estimates: (a - 1) x / (a - x) of the longest, x their relative rank.

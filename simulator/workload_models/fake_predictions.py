@@ -157,8 +157,10 @@ class FakePredictor(msgspec.Struct, frozen=True):
         return members[category]
 
     def _often_executed(self) -> Bools:
-        known, of_job, counts = np.unique(self.executables, return_inverse=True, return_counts=True)
-        often: Bools = ((counts > MANY) & (known >= 0))[of_job]
+        executables, of_job, counts = np.unique(
+            self.executables, return_inverse=True, return_counts=True
+        )
+        often: Bools = ((counts > MANY) & (executables >= 0))[of_job]
         return often
 
     def _almost_exact(self, rng: np.random.Generator) -> Floats:

@@ -139,14 +139,14 @@ def of_trace(
     limits : of the partitions of the machine; None: there are none.
     kills : see `Workload`.
     """
-    chosen = np.random.default_rng(seed).permutation(len(jobs)) < round(how.share * len(jobs))
+    is_resizable = np.random.default_rng(seed).permutation(len(jobs)) < round(how.share * len(jobs))
     model, made = how.model(), []
     for at, spec, run_s, is_chosen in zip(
-        jobs.submitted.tolist(), jobs.specs(), jobs.run.tolist(), chosen.tolist(), strict=True
+        jobs.submitted.tolist(), jobs.specs(), jobs.run.tolist(), is_resizable.tolist(), strict=True
     ):
         start = spec.processors
-        there = processors if limits is None else limits.largest(spec.partition)
-        most = min(there, spec.max_processors or int(how.expand_most * start))
+        installed = processors if limits is None else limits.largest(spec.partition)
+        most = min(installed, spec.max_processors or int(how.expand_most * start))
         least = spec.min_processors or ceil(how.expand_least * start)
         if not is_chosen or (most <= start and least >= start):
             if spec.resizable:
@@ -253,6 +253,6 @@ def _evenly(types: NDArray[np.int64], share: float, rng: np.random.Generator) ->
     """Choose this share of the jobs at random, and of each type (to within one job)."""
     order = np.lexsort((rng.random(len(types)), types))
     counts = np.round(np.arange(len(types) + 1) * share)
-    chosen = np.zeros(len(types), dtype=np.bool_)
-    chosen[order] = np.diff(counts) > 0
-    return chosen
+    mask = np.zeros(len(types), dtype=np.bool_)
+    mask[order] = np.diff(counts) > 0
+    return mask

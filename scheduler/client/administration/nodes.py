@@ -206,18 +206,18 @@ def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
 @example("reshape pool info slurm")
 def pool_info(service: Client, as_json: bool, name: str) -> None:
     """Show a pool with its options and allocations."""
-    pools = {chosen.name: chosen for chosen in pools_of(service)}
+    pools = {each.name: each for each in pools_of(service)}
     if name not in pools:
         raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
-    chosen = pools[name]
+    each = pools[name]
     if as_json:
-        echo_json(chosen)
+        echo_json(each)
         return
-    because = f": {in_local_time(chosen.reason)}" if chosen.reason else ""
-    click.echo(f"pool {name} is {chosen.state}{because}")
-    click.echo(format_options(chosen.options))
-    if chosen.arguments:
-        click.echo(f"options of the submission: {' '.join(chosen.arguments)}")
+    because = f": {in_local_time(each.reason)}" if each.reason else ""
+    click.echo(f"pool {name} is {each.state}{because}")
+    click.echo(format_options(each.options))
+    if each.arguments:
+        click.echo(f"options of the submission: {' '.join(each.arguments)}")
     columns: dict[str, Callable[[m.AllocationInfo], object]] = {
         "ALLOCATION": lambda a: a.number,
         "BATCH-JOB": lambda a: a.id or "-",
@@ -228,7 +228,7 @@ def pool_info(service: Client, as_json: bool, name: str) -> None:
         "STARTED": lambda a: format_moment(a.started_at),
         "ENDS": lambda a: format_moment(a.ends_at),
     }
-    click.echo(render(Table.of(chosen.allocations, columns, "BATCH-JOB STATE NODES")))
+    click.echo(render(Table.of(each.allocations, columns, "BATCH-JOB STATE NODES")))
 
 
 @pool.command("pause")

@@ -129,11 +129,11 @@ def list_reservations(service: Client, as_json: bool) -> None:
 def info(service: Client, name: str, as_json: bool) -> None:
     """Show a reservation with its processors and jobs."""
     reservations = _all(service)
-    chosen = [reservation for reservation in reservations if reservation.name == name]
-    if not chosen:
-        known = [reservation.name for reservation in reservations]
-        raise ReshapeError(f"there is no reservation {name!r}{nearest(name, known)}")
-    _echo(chosen, as_json=as_json)
+    matching = [reservation for reservation in reservations if reservation.name == name]
+    if not matching:
+        names = [reservation.name for reservation in reservations]
+        raise ReshapeError(f"there is no reservation {name!r}{nearest(name, names)}")
+    _echo(matching, as_json=as_json)
 
 
 @reserve.command()

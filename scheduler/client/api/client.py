@@ -338,9 +338,9 @@ class Client:
         """Forecast all queued jobs, in order of their expected starts."""
         return forecast(self, m.RequestForecast(), Starts).jobs
 
-    def history(self, **chosen: Unpack[HistoryOptions]) -> list[m.JobInfo]:
+    def history(self, **options: Unpack[HistoryOptions]) -> list[m.JobInfo]:
         """Return ended jobs; see `HistoryOptions`."""
-        return history(self, chosen).jobs
+        return history(self, options).jobs
 
     def info(self, timeout: float = ANSWER_S) -> m.Info:
         """Return the state of the service."""
@@ -423,22 +423,22 @@ def explanation(client: Client, job: int) -> m.Explanation:
     return client.ask(m.Explain(job=job), m.Explanation, LISTING_S)
 
 
-def history(client: Client, chosen: Mapping[str, Any]) -> m.JobListing:
-    """Request ended jobs; `chosen` are `HistoryOptions`."""
-    fields = {"limit": MOST_ENDED, **chosen}
+def history(client: Client, options: Mapping[str, Any]) -> m.JobListing:
+    """Request ended jobs; `options` are `HistoryOptions`."""
+    fields = {"limit": MOST_ENDED, **options}
     return client.ask(m.ListJobs(ended=True, live=False, **fields), m.JobListing, LISTING_S)
 
 
-def ended_jobs(client: Client, chosen: HistoryOptions) -> list[m.JobInfo]:
+def ended_jobs(client: Client, options: HistoryOptions) -> list[m.JobInfo]:
     """Request all ended jobs that match, by their numbers, `limit` of them at a time."""
     jobs: dict[int, m.JobInfo] = {}
-    chosen = {"limit": PAGE, **chosen}
+    options = {"limit": PAGE, **options}
     while True:
-        page = history(client, chosen)
+        page = history(client, options)
         jobs |= {job.job: job for job in page.jobs}
         if page.before is None:
             return [jobs[number] for number in sorted(jobs)]
-        chosen["before"] = page.before
+        options["before"] = page.before
 
 
 def array_of(client: Client, number: int) -> TaskArray:

@@ -205,14 +205,16 @@ def cancel(
     role user, --all means the jobs of this user. The exit code is 1 if a job cannot be cancelled;
     the others are cancelled nevertheless.
     """
-    chosen = [option for option, given in (("--all", everything), ("JOB", jobs)) if given]
-    chosen += ["--user and --name"] if user is not None or name is not None else []
-    if len(chosen) != 1:
+    selectors = [option for option, value in (("--all", everything), ("JOB", jobs)) if value]
+    selectors += ["--user and --name"] if user is not None or name is not None else []
+    if len(selectors) != 1:
         raise click.UsageError(
-            f"give one of {' or '.join(chosen)}" if chosen else "give JOB, --all, --user or --name"
+            f"give one of {' or '.join(selectors)}"
+            if selectors
+            else "give JOB, --all, --user or --name"
         )
     if sites is not None and not jobs:
-        raise click.UsageError(f"{chosen[0]} addresses one service: leave --sites out")
+        raise click.UsageError(f"{selectors[0]} addresses one service: leave --sites out")
     change = _cancellation(signal, to_script=batch)
     if jobs:
         flat = [job for group in jobs for job in group]
@@ -276,7 +278,7 @@ def _change_at(
     service: Client,
     site: str,
     named: Sequence[m.JobTasks],
-    chosen: Sequence[m.JobTasks],
+    tasks: Sequence[m.JobTasks],
     change: m.JobChange,
 ) -> bool:
     """Change jobs of one service; return whether that was done for all.
@@ -284,9 +286,9 @@ def _change_at(
     Parameters
     ----------
     named : jobs that the command line names one by one: one that has ended is an error.
-    chosen : jobs that had not ended when they were chosen.
+    tasks : jobs that had not ended when they were chosen.
     """
-    jobs = list(dict.fromkeys([*named, *chosen]))
+    jobs = list(dict.fromkeys([*named, *tasks]))
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True

@@ -88,13 +88,13 @@ def _matching(
     ReshapeError : a task or step that `numbers` names does not exist.
     """
     users = [name for name in (user, service.user if me else None) if name is not None]
-    chosen = choose(jobs, user=",".join(users) if users else None, **choices)
+    matching = choose(jobs, user=",".join(users) if users else None, **choices)
     if numbers is None:
-        return chosen
+        return matching
     spans = [span for each in numbers for span in _spans(service, each)]
     return [
         job
-        for job in chosen
+        for job in matching
         if any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
     ]
 
@@ -197,8 +197,11 @@ def queue(
             jobs = sorted_jobs(jobs, order, listing.now)
         if starts:
             listed = {job.job for job in jobs}
-            known = forecast(service, m.RequestForecast(horizon_s=horizon), Starts)
-            forecasts, ahead_s = [f for f in known.jobs if f.job in listed], known.looked_ahead_s
+            expected = forecast(service, m.RequestForecast(horizon_s=horizon), Starts)
+            forecasts, ahead_s = (
+                [f for f in expected.jobs if f.job in listed],
+                expected.looked_ahead_s,
+            )
             if as_json:
                 echo_json({"now": listing.now, "jobs": forecasts, "looked_ahead_s": ahead_s})
             else:
@@ -229,14 +232,14 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
     names = {"--format": "columns", "--sort": "order", "--noheader": "noheader"}
     names |= {f"--{name}": name for name in ("user", "me", "name", "partition", "state")}
     names["--jobs"] = "numbers"
-    given = [option for option, name in names.items() if is_given(context, name)]
-    if sites is not None and (starts or given):
-        first = "--start" if starts else given[0]
+    layout = [option for option, name in names.items() if is_given(context, name)]
+    if sites is not None and (starts or layout):
+        first = "--start" if starts else layout[0]
         raise click.UsageError(f"{first} is for one service; leave --sites out, and give --dir")
     if horizon is not None and not starts:
         raise click.UsageError("--horizon needs --start")
     without_effect = ["--format", "--noheader", *(["--sort"] if starts else [])]
-    for option in given if starts or as_json else ():
+    for option in layout if starts or as_json else ():
         if option in without_effect:
             other = "--start" if starts else "--json"
             raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
@@ -272,7 +275,7 @@ def history(
     noheader: bool,
     as_json: bool,
     parsable: bool,
-    **chosen: Any,
+    **options: Any,
 ) -> None:
     """List ended jobs and their sizes.
 
@@ -283,8 +286,8 @@ def history(
     for option, is_set in (("--format", columns is not None), ("--noheader", noheader)):
         if is_set and as_json:
             raise click.UsageError(f"{option} has no effect with --json: leave one of them out")
-    chosen["before"] = None if before is None else service.job(before).number
-    page = history_page(service, chosen)
+    options["before"] = None if before is None else service.job(before).number
+    page = history_page(service, options)
     if as_json:
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return

@@ -123,8 +123,8 @@ def serve(
     if processors is not None and machine is not None:
         raise click.UsageError("--machine defines the processors; remove --processors")
     if slurm and not (processors is None and machine is None):
-        given = "--processors" if machine is None else "--machine"
-        raise click.UsageError(f"--slurm defines the nodes; remove {given}")
+        option = "--processors" if machine is None else "--machine"
+        raise click.UsageError(f"--slurm defines the nodes; remove {option}")
     nodes = {"processors": processors, "machine": machine}
     options: dict[str, object] = {**nodes, "scenario": scenario, "listen": listen}
     options |= {"verify": verify or None, "kill_wait_s": kill_wait}
@@ -172,10 +172,10 @@ def check_account(config: ServeConfig, user: int) -> None:
         )
 
 
-def _serve_options(given: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
+def _serve_options(values: Mapping[str, object], parameters: Sequence[str]) -> list[object]:
     """Convert options back to arguments for the background process."""
     words: list[object] = [
-        word for name, value in given.items() if value is not None for word in (f"--{name}", value)
+        word for name, value in values.items() if value is not None for word in (f"--{name}", value)
     ]
     return words + [word for parameter in parameters for word in ("--set", parameter)]
 
@@ -221,16 +221,16 @@ def with_ends(config: ServeConfig) -> ServeConfig:
 
 
 def _check(name: str, processors: int, allocation: SlurmAllocation) -> None:
-    there = allocation.processors.get(name)
-    if there is None:
+    installed = allocation.processors.get(name)
+    if installed is None:
         raise ConfigError(
             f"node {name} has the launcher slurm and is not in Slurm allocation {allocation.job},"
             f" which has {', '.join(allocation.processors)}",
             field="nodes",
         )
-    if processors > there:
+    if processors > installed:
         raise ConfigError(
-            f"node {name} has {processors} processors here and {there} in Slurm allocation"
+            f"node {name} has {processors} processors here and {installed} in Slurm allocation"
             f" {allocation.job}: reduce them, or allocate more, for example by --exclusive",
             field="nodes",
         )

@@ -205,8 +205,8 @@ def batch(
     script = wrapped(wrap) if wrap is not None else read_script(Path(words[0]))
     _warn(script)
     context = click.get_current_context()
-    given = {name: value for name, value in fields.items() if is_given(context, name)}
-    submission = script_submission(script, words[1:], options_of(script) | given)
+    options = {name: value for name, value in fields.items() if is_given(context, name)}
+    submission = script_submission(script, words[1:], options_of(script) | options)
     submit_here(service, submission, waits, as_json)
 
 

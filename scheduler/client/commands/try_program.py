@@ -127,9 +127,9 @@ def try_program(
         runs = [TrialRun(program, Path(scratch) / name) for name in ("without", "with")]
         try:
             check_program(argv[0], program.folder, program.environment)
-            wanted = written_plan(rng, size, at) if at else []
+            plan = written_plan(rng, size, at) if at else []
             plain = _run(runs[0], (), "without resizes")
-            steps = _checked(wanted, runs[0]) if at else []
+            steps = _checked(plan, runs[0]) if at else []
             if maximum is not None:
                 allows, killed = _allows(runs[0]), _killed(runs[0]) if kills else ()
                 steps = random_plan(rng, size, maximum, _points(runs[0]), resizes, allows, killed)
@@ -143,9 +143,9 @@ def try_program(
         except ReshapeError as error:
             raise click.UsageError(str(error)) from None
         repeats = any(step.kill == "job" for step in runs[1].done)
-        found = TrialComparison(rtol, ignore, once=repeats)
-        found.compare(plain, resized)
-        ctx.exit(_conclude(runs[1], steps, found))
+        differences = TrialComparison(rtol, ignore, once=repeats)
+        differences.compare(plain, resized)
+        ctx.exit(_conclude(runs[1], steps, differences))
 
 
 def _run(run: TrialRun, steps: Sequence[Step], how: str) -> TrialResults:
@@ -200,17 +200,17 @@ def _checked(steps: Sequence[Step], plain: TrialRun) -> Sequence[Step]:
     return steps
 
 
-def _conclude(run: TrialRun, steps: Sequence[Step], found: TrialComparison) -> int:
+def _conclude(run: TrialRun, steps: Sequence[Step], differences: TrialComparison) -> int:
     """Tell the result of the comparison; return the exit code."""
-    for line in found.mistakes:
+    for line in differences.mistakes:
         click.echo(f"mistake: {line}")
-    for line in [*found.rounding, *sorted(run.notes)]:
+    for line in [*differences.rounding, *sorted(run.notes)]:
         click.echo(f"note: {line}")
     if len(run.done) < len(steps):
         click.echo(f"note: the program ended before {len(steps) - len(run.done)} of the resizes")
     if any(step.kill == "job" for step in run.done):
         click.echo("note: after a restart from a checkpoint lines are repeated: each counts once")
-    if found.mistakes:
+    if differences.mistakes:
         click.echo("note: --ignore REGEX leaves out what differs in each run, such as times")
         return _MISTAKE
     count = f"{len(run.done)} resize{'s' * (len(run.done) != 1)}"

@@ -393,34 +393,34 @@ _PARAMETERS = {
 }
 
 
-def keyword_fields(keywords: Mapping[str, Any], known: type) -> dict[str, Any]:
+def keyword_fields(keywords: Mapping[str, Any], options: type) -> dict[str, Any]:
     """Fields of a message from keyword arguments, of which None stands for one that is left out.
 
     A text is read as on the command line, a value of another type is taken as it is.
 
     Parameters
     ----------
-    known : `JobOptions` or `Changes`, which have the keywords besides `processors`.
+    options : `JobOptions` or `Changes`, which have the keywords besides `processors`.
 
     Raises
     ------
     ReshapeError : a keyword is unknown, or its value is invalid.
     """
-    names = {*known.__annotations__, "processors"}
+    names = {*options.__annotations__, "processors"}
     for name in keywords:
         if name not in names:
             raise ReshapeError(f"there is no option {name!r}{nearest(name, names)}")
     return {
-        "walltime_s" if name == "walltime" else name: _keyword_value(name, value, known)
+        "walltime_s" if name == "walltime" else name: _keyword_value(name, value, options)
         for name, value in keywords.items()
         if value is not None
     }
 
 
-def _keyword_value(name: str, value: Any, known: type) -> Any:
+def _keyword_value(name: str, value: Any, options: type) -> Any:
     """Check one value as the command line does."""
     parameter = _PARAMETERS.get(name)
-    removes = known is Changes and name == "dependency" and value == ""
+    removes = options is Changes and name == "dependency" and value == ""
     if parameter is None or removes:  # such as `environment`
         return value
     if isinstance(value, Mapping):

@@ -74,9 +74,9 @@ class Known(NamedTuple):
         variables : words such as ``SQUEUE_SORT`` and ``SQUEUE_NAMES:name``.
         """
         options, names, letters = dict[str, Option](), dict[str, str](), dict[str, str]()
-        given = [(used, True, ""), (ignored, False, "")]
-        given += [(words, False, instead) for words, instead in (refused or {}).items()]
-        for words, has_effect, instead in given:
+        groups = [(used, True, ""), (ignored, False, "")]
+        groups += [(words, False, instead) for words, instead in (refused or {}).items()]
+        for words, has_effect, instead in groups:
             for word in words.split():
                 text, _, letter = word.partition(":")
                 name, *others = text.rstrip("=?").split("|")
@@ -136,7 +136,7 @@ class Known(NamedTuple):
 
     def _full(self, written: str) -> str:
         """Return the name of an option that a word abbreviates."""
-        begun = {name for known, name in self.names.items() if known.startswith(written)}
+        begun = {name for option, name in self.names.items() if option.startswith(written)}
         if written not in self.names and len(begun) != 1:
             near = nearest(written, sorted(self.names))
             raise ReshapeError(f"{self.command} has no option --{written}{near}")
@@ -162,19 +162,19 @@ class Known(NamedTuple):
         ------
         ReshapeError : there is no such option, it is refused, or its value is missing.
         """
-        given: dict[str, str] = {}
+        values: dict[str, str] = {}
         left = [*words]
         while left:
             if arguments is not None and not left[0].startswith("-"):
                 arguments.append(left.pop(0))
                 continue
             name, value = self.take(left)
-            given[name] = f"{given[name]},{value}" if given.get(name) else value or ""
-        own = {*given, *(alternatives if given.keys() & {*alternatives} else ())}
+            values[name] = f"{values[name]},{value}" if values.get(name) else value or ""
+        own = {*values, *(alternatives if values.keys() & {*alternatives} else ())}
         for _, name, value in self.of_variables():
             if name not in own:
-                given[name] = value or ""
-        return given
+                values[name] = value or ""
+        return values
 
     def of_variables(self) -> Iterator[tuple[str, str, str | None]]:
         """Yield variable, option and value of each option for which a variable stands.

@@ -74,7 +74,7 @@ def prepare(
         environment[RESTART_VARIABLE] = str(source)
     if not argv:
         raise ReshapeError("no program to run: give it after the options, as in -- python solve.py")
-    given = {name: value for name, value in fields.items() if value is not None}
+    options = {name: value for name, value in fields.items() if value is not None}
     submission = Submission(
         argv=list(argv),
         processors=processors,
@@ -86,7 +86,7 @@ def prepare(
         ignored=plain(ignored)[:LONGEST_REASON],
         umask=own_umask(),
         limits=own_limits(),
-        **given | {"name": given.get("name") or plain_name(argv)},
+        **options | {"name": options.get("name") or plain_name(argv)},
     )
     _check(submission)
     return submission

@@ -51,12 +51,12 @@ def service_at(service: Client, sites: Path | None, job: JobRange) -> Client:
         if job.site:
             raise ReshapeError(f"{job}: give --sites FILE, which names the site {job.site}")
         return service
-    known = read_sites(sites)
+    site_list = read_sites(sites)
     if not job.site:
         raise ReshapeError(f"{job}: with --sites write SITE:JOB")
-    site = known.named(job.site)
+    site = site_list.named(job.site)
     if site is None:
-        names = [other.name for other in known.sites]
+        names = [other.name for other in site_list.sites]
         raise ReshapeError(f"{sites} has no site {job.site!r}{nearest(job.site, names)}")
     return opened(site.service)
 

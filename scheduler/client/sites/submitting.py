@@ -79,8 +79,8 @@ class SubmissionRecord(msgspec.Struct, frozen=True):
 
 def records_folder() -> Path:
     """Folder of the records: RESHAPE_SUBMISSIONS, else ~/.reshape/submissions."""
-    given = os.environ.get(RECORDS_VARIABLE)
-    return Path(given) if given else Path.home() / ".reshape" / "submissions"
+    variable = os.environ.get(RECORDS_VARIABLE)
+    return Path(variable) if variable else Path.home() / ".reshape" / "submissions"
 
 
 def check_key(key: str) -> None:
@@ -184,9 +184,9 @@ def ranked(
             usable.append(site)
     dispatcher, order = Dispatcher(metric_of(metric)), []
     while usable:
-        chosen = dispatcher.choose(request, usable)[0]
-        order.append(chosen)
-        usable.remove(chosen)
+        ranking = dispatcher.choose(request, usable)[0]
+        order.append(ranking)
+        usable.remove(ranking)
     return order, left_out
 
 

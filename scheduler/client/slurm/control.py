@@ -61,16 +61,16 @@ def scontrol(words: Sequence[str]) -> None:
         for verbs, instead in SCONTROL_REFUSED.items():
             if verb in verbs.split():
                 raise ReshapeError(f"scontrol {verb} is not there: {instead}")
-        known = [*changes, "update", "ping", *(f"show {what}" for what in _SHOWN)]
-        raise ReshapeError(f"invalid keyword: {' '.join(words)!r}; known are {', '.join(known)}")
+        commands = [*changes, "update", "ping", *(f"show {what}" for what in _SHOWN)]
+        raise ReshapeError(f"invalid keyword: {' '.join(words)!r}; known are {', '.join(commands)}")
 
 
 def _update(words: Sequence[str]) -> None:
-    given = dict(re.split(r"\+?=", word, maxsplit=1) for word in words if "=" in word)
-    keys = {name.lower(): value for name, value in given.items()}
+    assignments = dict(re.split(r"\+?=", word, maxsplit=1) for word in words if "=" in word)
+    keys = {name.lower(): value for name, value in assignments.items()}
     number = keys.pop("jobid", None)
     unknown = [name for name in keys if name not in _UPDATES]
-    if number is None or unknown or len(given) != len(words):
+    if number is None or unknown or len(assignments) != len(words):
         what = unknown[0] if unknown else "JobId"
         raise ReshapeError(
             f"update: {what!r} {'is not known' if unknown else 'is missing'}: known are JobId,"
@@ -150,10 +150,10 @@ def _show_nodes(words: Sequence[str]) -> None:
             print(f"   State={node.state.upper()} Reason={node.reason or '(null)'}\n")
 
 
-def _check_names(kind: str, words: Sequence[str], known: Sequence[str]) -> None:
+def _check_names(kind: str, words: Sequence[str], allowed: Sequence[str]) -> None:
     for word in words:
-        if word not in known:
-            raise ReshapeError(f"there is no {kind} {word!r}: known are {', '.join(known)}")
+        if word not in allowed:
+            raise ReshapeError(f"there is no {kind} {word!r}: known are {', '.join(allowed)}")
 
 
 def _show_partitions(words: Sequence[str]) -> None:

@@ -60,56 +60,56 @@ _STATE_NAMES = {state.value: state.name for state in JobState if state.name not 
 
 def squeue(words: Sequence[str]) -> None:
     """List jobs as squeue(1) does."""
-    given = SQUEUE.parse(words, ("format", "Format", "long", "start"))
-    usual = _STARTS if "start" in given else _LONG_JOBS if "long" in given else _JOBS
-    form = ListingFormat.parse(given.get("Format") or given.get("format") or usual)
-    usual_states = {"PENDING"} if "start" in given else {"PENDING", "RUNNING", "COMPLETING"}
-    state = states(given["states"]) if "states" in given else usual_states
+    options = SQUEUE.parse(words, ("format", "Format", "long", "start"))
+    usual = _STARTS if "start" in options else _LONG_JOBS if "long" in options else _JOBS
+    form = ListingFormat.parse(options.get("Format") or options.get("format") or usual)
+    usual_states = {"PENDING"} if "start" in options else {"PENDING", "RUNNING", "COMPLETING"}
+    state = states(options["states"]) if "states" in options else usual_states
     with Client() as service:
-        users = service.user if "me" in given else given.get("users")
+        users = service.user if "me" in options else options.get("users")
         listed = service.queue()
-        listed += ended_jobs(service, {}) if "states" in given else []
-        if "array" in given or "_" in given.get("jobs", ""):
+        listed += ended_jobs(service, {}) if "states" in options else []
+        if "array" in options or "_" in options.get("jobs", ""):
             listed = [*one_by_one(listed)]
-        jobs = chosen(all_as_slurm(listed), given, user=users, state=state)
-        if "notme" in given:
+        jobs = chosen(all_as_slurm(listed), options, user=users, state=state)
+        if "notme" in options:
             jobs = [job for job in jobs if job.user != service.user]
         if form.has_starts:
             jobs = with_expected_starts(service, jobs)
     now = time.time()
-    order = given.get("sort") or ("S" if "start" in given else "i")
-    text = form.render(sorted_jobs(jobs, order, now), now, heads="noheader" not in given)
+    order = options.get("sort") or ("S" if "start" in options else "i")
+    text = form.render(sorted_jobs(jobs, order, now), now, heads="noheader" not in options)
     if text:
         print(text)
 
 
 def sacct(words: Sequence[str]) -> None:
     """List ended and other jobs as sacct(1) does, a line for each job without its steps."""
-    given = SACCT.parse(words, ("format", "brief"))
-    if "helpformat" in given:
+    options = SACCT.parse(words, ("format", "brief"))
+    if "helpformat" in options:
         print(*_AS_WRITTEN.values(), *(name for name in FIELDS if name not in _AS_WRITTEN))
         return
-    form = ListingFormat.parse(given.get("format") or (_BRIEF if "brief" in given else _ENDED))
-    since, until = (_moment(given.get(name)) for name in ("starttime", "endtime"))
-    state = states(given["state"] or "all") if "state" in given else None
+    form = ListingFormat.parse(options.get("format") or (_BRIEF if "brief" in options else _ENDED))
+    since, until = (_moment(options.get(name)) for name in ("starttime", "endtime"))
+    state = states(options["state"] or "all") if "state" in options else None
     with Client() as service:
         listed = service.queue()
         listed += ended_jobs(service, {} if since is None else {"since": since})
-    listed = all_as_slurm(listed, steps="allocations" not in given)
+    listed = all_as_slurm(listed, steps="allocations" not in options)
     jobs = [
         job
-        for job in chosen(listed, given, user=given.get("user"), state=state)
+        for job in chosen(listed, options, user=options.get("user"), state=state)
         if (since is None or job.ended_at is None or job.ended_at >= since)
         and (until is None or job.submitted_at <= until)
     ]
-    heads, is_table = "noheader" not in given, not given.keys() & {"parsable", "parsable2"}
+    heads, is_table = "noheader" not in options, not options.keys() & {"parsable", "parsable2"}
     columns = []
     for column in form.columns:
         field = _OF_SACCT.get(column.name.lower(), column.field)
         field = field._replace(heading=_AS_WRITTEN.get(column.name.lower(), column.name))
         columns.append(column._replace(field=field, width=(column.width or 10) * is_table))
-    between = " " if is_table else given.get("delimiter") or "|"
-    texts = ["", *[between] * (len(columns) - 1), between * ("parsable" in given)]
+    between = " " if is_table else options.get("delimiter") or "|"
+    texts = ["", *[between] * (len(columns) - 1), between * ("parsable" in options)]
     lines = ListingFormat(columns, texts).render(jobs, time.time(), heads=heads).split("\n")
     if heads and is_table:
         lines.insert(1, between.join("-" * column.width for column in columns))
@@ -146,16 +146,16 @@ def states(text: str) -> set[str]:
 
 
 def chosen(
-    jobs: Iterable[JobInfo], given: Mapping[str, str], **choices: str | Container[str] | None
+    jobs: Iterable[JobInfo], options: Mapping[str, str], **choices: str | Container[str] | None
 ) -> list[JobInfo]:
     """Choose jobs by the options jobs, name, partition and nodelist, and by further fields."""
-    words = {word for word in given.get("jobs", "").replace(" ", "").split(",") if word}
-    nodes = {*hosts(given["nodelist"])} if "nodelist" in given else None
-    choices |= {name: given.get(name) for name in ("name", "partition")}
+    words = {word for word in options.get("jobs", "").replace(" ", "").split(",") if word}
+    nodes = {*hosts(options["nodelist"])} if "nodelist" in options else None
+    choices |= {name: options.get(name) for name in ("name", "partition")}
     return [
         job
         for job in choose(jobs, **choices)
-        if ("jobs" not in given or not words.isdisjoint(_names_of(job)))
+        if ("jobs" not in options or not words.isdisjoint(_names_of(job)))
         and (nodes is None or not nodes.isdisjoint(job.nodes.split(",")))
     ]
 
@@ -282,43 +282,43 @@ _OF_SINFO = {
 
 def sinfo(words: Sequence[str]) -> None:
     """List partitions and their nodes as sinfo(1) does."""
-    given = SINFO.parse(words)
-    state = "%11T" if "long" in given else "%6t"
-    usual = f"%10N %6D %9P {state} %c" if "Node" in given else f"%9P %5a %10l %6D {state} %N"
-    form = in_letters(given.get("format") or usual, _OF_SINFO)
+    options = SINFO.parse(words)
+    state = "%11T" if "long" in options else "%6t"
+    usual = f"%10N %6D %9P {state} %c" if "Node" in options else f"%9P %5a %10l %6D {state} %N"
+    form = in_letters(options.get("format") or usual, _OF_SINFO)
     with Client() as service:
-        info, nodes = service.info(), _chosen_nodes(service.nodes(), given)
+        info, nodes = service.info(), _chosen_nodes(service.nodes(), options)
     names = [part.name for part in info.partitions] or ["main"]
     limits = {part.name: part.max_walltime_s for part in info.partitions}
     parts = []
-    for name in given.get("partition", ",".join(names)).split(","):
+    for name in options.get("partition", ",".join(names)).split(","):
         own = [node for node in nodes if not node.partitions or name in node.partitions]
         groups = [[node] for node in own]
-        if "Node" not in given:
+        if "Node" not in options:
             by_state = sorted({node.state for node in own})
             groups = [[node for node in own if node.state == state] for state in by_state]
         if name in names:
             parts += [_Nodes(name, name == names[0], limits.get(name), each) for each in groups]
-    text = form.render(parts, info.now, heads="noheader" not in given)
+    text = form.render(parts, info.now, heads="noheader" not in options)
     print("\n".join(dict.fromkeys(line.rstrip() for line in text.split("\n"))))
 
 
-def _chosen_nodes(nodes: Sequence[NodeInfo], given: Mapping[str, str]) -> list[NodeInfo]:
+def _chosen_nodes(nodes: Sequence[NodeInfo], options: Mapping[str, str]) -> list[NodeInfo]:
     """Choose nodes by the options nodes, states, dead and responding of sinfo."""
-    names = {*hosts(given["nodes"])} if "nodes" in given else None
-    words = given.get("states", "all").lower().split(",")
+    names = {*hosts(options["nodes"])} if "nodes" in options else None
+    words = options.get("states", "all").lower().split(",")
     for word in words:
         if word not in _NODE_STATES:
-            known = ", ".join(sorted(_NODE_STATES))
-            raise ReshapeError(f"{word!r} is no state of a node: known are {known}")
-    wanted = {state for word in words for state in _NODE_STATES[word]}
+            state_names = ", ".join(sorted(_NODE_STATES))
+            raise ReshapeError(f"{word!r} is no state of a node: known are {state_names}")
+    node_states = {state for word in words for state in _NODE_STATES[word]}
     return [
         node
         for node in nodes
         if (names is None or node.name in names)
-        and node.state.rstrip("*") in wanted
-        and ("dead" not in given or not _responds(node))
-        and ("responding" not in given or _responds(node))
+        and node.state.rstrip("*") in node_states
+        and ("dead" not in options or not _responds(node))
+        and ("responding" not in options or _responds(node))
     ]
 
 

@@ -52,13 +52,13 @@ _OF_STEP = ("export", "input", "output", "error")
 
 def sbatch(words: Sequence[str]) -> int:
     """Submit a job script, as sbatch(1) does, and return the exit code of the command."""
-    given, rest = SBATCH.split(words)
-    script = _script(dict(given).get("wrap"), rest)
-    given = [(name, value) for name, value in given if name != "wrap"]
+    values, rest = SBATCH.split(words)
+    script = _script(dict(values).get("wrap"), rest)
+    values = [(name, value) for name, value in values if name != "wrap"]
     options, fields = script.options, options_of(script)
     for variable, name, value in SBATCH.of_variables():  # each overrides those before
         fields |= fields_of(options.add([(name, value)]), variable)
-    fields |= fields_of(options.add(given), "sbatch")
+    fields |= fields_of(options.add(values), "sbatch")
     named = {name: options.ignored.pop(name) for name in _OF_COMMAND if name in options.ignored}
     fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
     _check_input(named)
@@ -142,8 +142,8 @@ def _script(command: str | None, rest: Sequence[str]) -> JobScript:
 
 def srun(words: Sequence[str]) -> int:
     """Run a program as a step of the job of this script, or as a job; return its exit code."""
-    given, argv = SRUN.split(words)
-    named = dict(given)
+    values, argv = SRUN.split(words)
+    named = dict(values)
     of_script = {
         name: count(name, os.environ[name])
         for name in ("SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_NTASKS_PER_NODE")
@@ -229,14 +229,14 @@ def _end_of(job: JobHandle, outputs: Sequence[StepOutput]) -> JobInfo:
 def scancel(words: Sequence[str]) -> int:
     """Cancel jobs, or send them a signal, as scancel(1) does."""
     jobs: list[str] = []
-    given = SCANCEL.parse(words, arguments=jobs)
-    number = _signal(given["signal"]) if "signal" in given else 0
+    options = SCANCEL.parse(words, arguments=jobs)
+    number = _signal(options["signal"]) if "signal" in options else 0
     with Client() as service:
-        handles = _named(service, given, jobs)
+        handles = _named(service, options, jobs)
         refused = [] if number else [*service.cancel(handles).values()]
         for job in handles if number else ():
             try:
-                job.signal(number, to_script="batch" in given)
+                job.signal(number, to_script="batch" in options)
             except ReshapeError as error:
                 refused.append(str(error))
     refused = [why for why in refused if jobs or "ended already" not in why]
@@ -252,19 +252,19 @@ def _signal(text: str) -> int:
         raise ReshapeError(f"--signal: {error}") from None
 
 
-def _named(service: Client, given: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
+def _named(service: Client, options: dict[str, str], jobs: Sequence[str]) -> list[JobHandle]:
     """Jobs that a command line of scancel names; those of them that its other options choose."""
     handles = [service.job(word) for text in jobs for word in names(text) if word]
-    if not given.keys() & {"me", "name", "user", "state", "partition"}:
+    if not options.keys() & {"me", "name", "user", "state", "partition"}:
         if not handles:
             raise ReshapeError("No job identification provided")
         return handles
-    state = states(given["state"] or "all") if "state" in given else None
-    user = service.user if "me" in given else given.get("user")
+    state = states(options["state"] or "all") if "state" in options else None
+    user = service.user if "me" in options else options.get("user")
     found = [list_jobs(service, handle.id).jobs[0] for handle in handles]
     listed = [as_slurm(job) for job in found] if found else all_as_slurm(service.queue())
     live = [job for job in listed if job.ended_at is None]
-    kept = {job.job for job in chosen(live, given, user=user, state=state)}
+    kept = {job.job for job in chosen(live, options, user=user, state=state)}
     return [handle for handle in handles or map(service.job, sorted(kept)) if handle.id in kept]
 
 

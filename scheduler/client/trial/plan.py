@@ -85,7 +85,7 @@ def parse(text: str) -> list[tuple[int, int]]:
 
 
 def written_plan(
-    rng: np.random.Generator, start: int, wanted: Sequence[tuple[int, int]]
+    rng: np.random.Generator, start: int, sizes: Sequence[tuple[int, int]]
 ) -> list[Step]:
     """Choose the groups that leave for resizes that the user has written.
 
@@ -98,9 +98,9 @@ def written_plan(
     def choose(groups: tuple[int, ...], k: int) -> list[Step] | None:
         if k > furthest[0][0]:
             furthest[0] = k, groups
-        if k == len(wanted):
+        if k == len(sizes):
             return []
-        at, size = wanted[k]
+        at, size = sizes[k]
         choices = [Step(at, size)] if size > sum(groups) else []
         leaving = [leave for leave, left in _contractions(groups).items() if left == size]
         choices += [Step(at, size, leaving[k]) for k in rng.permutation(len(leaving))]
@@ -114,7 +114,7 @@ def written_plan(
     if steps is not None:
         return steps
     place, groups = furthest[0]
-    at, size = wanted[place]
+    at, size = sizes[place]
     if size == sum(groups):
         raise ReshapeError(
             f"--at {at}:{size}: the job has {counted(size, 'process')} then: leave it out"
@@ -152,10 +152,10 @@ def random_plan(
     at most `resizes` steps; fewer if there are fewer points, none if there is no other size.
     """
     count = min(resizes, len(points))
-    chosen = sorted(rng.choice(len(points), count, replace=False).tolist())
+    iterations = sorted(rng.choice(len(points), count, replace=False).tolist())
     steps = list[Step]()
     groups: tuple[int, ...] = (start,)
-    for number, at in enumerate((points[k] for k in chosen), start=1):
+    for number, at in enumerate((points[k] for k in iterations), start=1):
         size = sum(groups)
         valid = [s for s in range(size + 1, maximum + 1) if allows(s)]
         more = [s for s in valid if allows(s - size)] or valid

@@ -295,16 +295,16 @@ class RunWatch:
             time.sleep(_EVERY_S / 10)
         places = {p.pid: p for p in read_positions(self._driver.shm)}
         several = any(p.loop for p in places.values())
-        found = list[str]()
+        messages = list[str]()
         for pid, length in before.items():
             at, where = places.get(pid), "has not begun a loop"
             if at is not None:
                 where = f"is {place_text(at.loop, at.iteration, at.at_point, several)}"
             stack = _calls(self._texts()[pid][length:])
             calls = [f"      {place}" for place, is_of_program in stack if is_of_program]
-            found.append("\n".join([f"  {self._who(pid)} {where}", *calls]))
+            messages.append("\n".join([f"  {self._who(pid)} {where}", *calls]))
         begin = f"nothing has advanced for {self._limit_s:.3g} s: the ranks are apart, or wait"
-        return "\n".join([begin, *sorted(found)])
+        return "\n".join([begin, *sorted(messages)])
 
     # ------------------------------------------------------------ helpers
 
@@ -362,11 +362,11 @@ def _copy(source: Path, target: Path, scratch: Path) -> None:
             for each in folders
             if not _is_left_out(each) and not Path(name, each).samefile(scratch)
         ]
-        here, there = Path(name), target / Path(name).relative_to(source)
-        there.mkdir()
-        for path in [here / each for each in [*folders, *files] if not _is_left_out(each)]:
+        origin, destination = Path(name), target / Path(name).relative_to(source)
+        destination.mkdir()
+        for path in [origin / each for each in [*folders, *files] if not _is_left_out(each)]:
             if path.is_symlink():
-                (there / path.name).symlink_to(_target(path, source))
+                (destination / path.name).symlink_to(_target(path, source))
             elif path.is_file():
                 nbytes += path.stat().st_size
                 if nbytes > MOST_BYTES:
@@ -374,7 +374,7 @@ def _copy(source: Path, target: Path, scratch: Path) -> None:
                         f"{source} has more than {MOST_BYTES >> 30} GiB, and each run gets a copy: "
                         "try the program in a directory of its own, with links to large files"
                     )
-                shutil.copy2(path, there / path.name)
+                shutil.copy2(path, destination / path.name)
 
 
 def _target(link: Path, source: Path) -> str:
@@ -390,7 +390,7 @@ def _is_left_out(name: str) -> bool:
 
 def _written(folder: Path) -> dict[Path, tuple[int, ...]]:
     """State of each file in a folder; checkpoints, which belong to one size, are left out."""
-    found = dict[Path, tuple[int, ...]]()
+    versions = dict[Path, tuple[int, ...]]()
     for name, folders, files in os.walk(folder):
         folders[:] = [each for each in folders if not _is_left_out(each)]
         if OWNER_FILE in files:
@@ -399,5 +399,5 @@ def _written(folder: Path) -> dict[Path, tuple[int, ...]]:
         for file in files:
             path = Path(name, file)
             status = path.lstat()
-            found[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size, status.st_ino)
-    return found
+            versions[path.relative_to(folder)] = (status.st_mtime_ns, status.st_size, status.st_ino)
+    return versions

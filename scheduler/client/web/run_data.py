@@ -167,8 +167,8 @@ class RunData:
     def end(self) -> float:
         """Time at which the last segment or reservation ends, or now if that is later, s."""
         ends = self.segments["end"]
-        known = [span.end for span in self.blocked if span.end < inf]
-        return max([self.now, *known, *([float(ends.max())] if len(ends) else [])])
+        finite = [span.end for span in self.blocked if span.end < inf]
+        return max([self.now, *finite, *([float(ends.max())] if len(ends) else [])])
 
     @cached_property
     def times(self) -> tuple[Floats, Floats, Floats, Floats]:

@@ -166,8 +166,8 @@ class CurrentPass(MachineNow):
         demand = own.demand if size == own.processors else state.quantity(size, own)
         if demand > state.free:
             return False
-        chosen = self._fits(own, size) if reason is None else reason
-        return self._room.begin_job(own, chosen, size)
+        why = self._fits(own, size) if reason is None else reason
+        return self._room.begin_job(own, why, size)
 
     def reserve(self, job: JobView) -> float:
         """Reserve for a queued job at its earliest start, which no later decision delays.

@@ -251,8 +251,8 @@ class ProfilePass(SchedulingPass):
     ) -> None:
         """Start jobs of a list if they delay no reservation of another job, as they are chosen."""
         ready = [job for job in jobs if reservations.admits(job)]
-        while ready and (chosen := choose(self.state.machine, ready)) is not None:
-            job, facts = chosen
+        while ready and (index := choose(self.state.machine, ready)) is not None:
+            job, facts = index
             reservations.start(job, facts)
             ready = [other for other in ready if other is not job and reservations.admits(other)]
 

@@ -200,11 +200,11 @@ class TablePass(SchedulingPass):
                 job, allocation = min(ready, key=_penalty)
                 self._start_early(job, allocation)
                 continue
-            chosen = self._choose(self.state.machine, [job for job, _ in ready])
-            if chosen is None:
+            index = self._choose(self.state.machine, [job for job, _ in ready])
+            if index is None:
                 return
-            [allocation] = [allocation for job, allocation in ready if job is chosen[0]]
-            self._start_early(chosen[0], allocation, chosen[1])
+            [allocation] = [allocation for job, allocation in ready if job is index[0]]
+            self._start_early(index[0], allocation, index[1])
 
     def _candidates(self) -> list[Job]:
         """Jobs without a reservation that are to be tried, in backfill order."""
@@ -241,36 +241,38 @@ class TablePass(SchedulingPass):
             return None
         waited_s = now - job.submitted_at
         request = Request(processors, length_s, self._demand(job), after, latest, waited_s)
-        wanted = job.spec.nodes
-        if wanted is not None and wanted.block > 1:
-            return self._find_blocks(request, wanted)
+        nodes = job.spec.nodes
+        if nodes is not None and nodes.block > 1:
+            return self._find_blocks(request, nodes)
         return self._selection.place(self._table, request)
 
-    def _find_blocks(self, request: Request, wanted: NodeRequest) -> Allocation | None:
+    def _find_blocks(self, request: Request, node_request: NodeRequest) -> Allocation | None:
         """Allocation in blocks on a node, such as whole nodes; the first nodes are preferred."""
-        needed, nodes = request.processors, self._nodes_for(wanted)
+        needed, nodes = request.processors, self._nodes_for(node_request)
         for begin, free in self._table.free(
             needed, request.length_s, request.after, request.latest
         ):
-            chosen = bits_in_blocks(free, nodes, wanted.block, needed)
-            if chosen:
-                return Allocation(set_of(chosen), begin)
+            bits = bits_in_blocks(free, nodes, node_request.block, needed)
+            if bits:
+                return Allocation(set_of(bits), begin)
         return None
 
-    def _excluded_for(self, reservation: str, wanted: NodeRequest | None) -> list[Use]:
+    def _excluded_for(self, reservation: str, node_request: NodeRequest | None) -> list[Use]:
         """Find what jobs of a reservation with such nodes may not hold; "": without one."""
-        uses = self._excluded.get((reservation, wanted))
+        uses = self._excluded.get((reservation, node_request))
         if uses is None:
-            kept = self.state.blocked_intervals(reservation, wanted)
+            kept = self.state.blocked_intervals(reservation, node_request)
             uses = [Use(bits_of(held), begin, end, ()) for held, begin, end in kept]
-            self._excluded[reservation, wanted] = uses
+            self._excluded[reservation, node_request] = uses
         return uses
 
-    def _nodes_for(self, wanted: NodeRequest) -> list[int]:
+    def _nodes_for(self, node_request: NodeRequest) -> list[int]:
         """Bits of each node that a job may get, kept until the pass begins anew."""
-        nodes = self._nodes.get(wanted)
+        nodes = self._nodes.get(node_request)
         if nodes is None:
-            nodes = self._nodes[wanted] = [*map(bits_of, self.state.machine.nodes_for(wanted))]
+            nodes = self._nodes[node_request] = [
+                *map(bits_of, self.state.machine.nodes_for(node_request))
+            ]
         return nodes
 
     def _start(self, job: Job, allocation: Allocation, choice: Facts = NO_FACTS) -> bool:
@@ -290,12 +292,12 @@ class TablePass(SchedulingPass):
         self, job: Job, allocation: Allocation, reason: Reason, size: int | None = None
     ) -> bool:
         """Start a job on its allocation; return whether the selection accepts it."""
-        state, chosen = self.state, allocation.processors
-        if not state.start(job, reason, state.machine.free - chosen, size):
+        state, processors = self.state, allocation.processors
+        if not state.start(job, reason, state.machine.free - processors, size):
             return False
         end = state.now + job.estimate_s
         self._held[job.id] = job.next_group, len(job.groups), job.estimated_end
-        self._table.run(job.id, chosen, end, self._demand(job))
+        self._table.run(job.id, processors, end, self._demand(job))
         self._left = [(at, left - job.demand if end > at else left) for at, left in self._left]
         return True
 

@@ -26,15 +26,15 @@ def spread(table: ReservationTable, request: Request) -> Allocation | None:
     needed, length_s = request.processors, request.length_s
     for begin, free in table.free(needed, length_s, request.after, request.latest):
         here = [free & table.on_node(node) for node in table.nodes(free)]
-        chosen, left = 0, needed
+        bits, left = 0, needed
         while left:
             for i in range(len(here)):
                 if left and here[i]:
                     lowest = here[i] & -here[i]
                     here[i] ^= lowest
-                    chosen |= lowest
+                    bits |= lowest
                     left -= 1
-        return _unimproved(table, request, begin, chosen)
+        return _unimproved(table, request, begin, bits)
     return None
 
 
@@ -94,13 +94,13 @@ def least_slowdown(
     return None if best is None or best.begin > request.latest else best.allocation()
 
 
-def _unimproved(table: ReservationTable, request: Request, begin: float, chosen: int) -> Allocation:
+def _unimproved(table: ReservationTable, request: Request, begin: float, bits: int) -> Allocation:
     """Allocation with its penalty factor."""
     factor = 1.0
     if table.capacity is not None:
-        counts = table.counts(chosen).items()
+        counts = table.counts(bits).items()
         factor = max([table.factor(node, begin, request, count) for node, count in counts])
-    return Allocation(set_of(chosen), begin, factor)
+    return Allocation(set_of(bits), begin, factor)
 
 
 class Improved:
@@ -135,15 +135,15 @@ def improvements(
     begin, free : start, s, and the processors that are free then for the length of the job, as
         bits.
     """
-    chosen = lowest_bits(free, request.processors)
-    counts = table.counts(chosen)
+    bits = lowest_bits(free, request.processors)
+    counts = table.counts(bits)
     #: (- factor, node, processes there); an entry with another number than `counts` is obsolete.
     entries = [
         (-table.factor(node, begin, request, count), node, count) for node, count in counts.items()
     ]
     heapify(entries)
-    improved = [Improved(begin, -entries[0][0], chosen)]
-    others = free & ~chosen
+    improved = [Improved(begin, -entries[0][0], bits)]
+    others = free & ~bits
     for node in table.nodes(others):
         here = others & table.on_node(node)
         while here and improved[-1].factor > accepted:
@@ -152,9 +152,9 @@ def improvements(
             factor = table.factor(node, begin, request, count)
             if node == worst or factor >= -entries[0][0]:
                 break
-            bit, left = here & -here, chosen & table.on_node(worst)
+            bit, left = here & -here, bits & table.on_node(worst)
             here ^= bit
-            chosen ^= bit | (left & -left)
+            bits ^= bit | (left & -left)
             counts[node] = count
             heappush(entries, (-factor, node, count))
             counts[worst] -= 1
@@ -163,5 +163,5 @@ def improvements(
                 heappush(entries, (-factor, worst, counts[worst]))
             while counts[entries[0][1]] != entries[0][2]:
                 heappop(entries)
-            improved.append(Improved(begin, -entries[0][0], chosen))
+            improved.append(Improved(begin, -entries[0][0], bits))
     return improved

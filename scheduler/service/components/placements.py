@@ -190,10 +190,10 @@ class Placements:
         agent = self._reports.agents.get(node)
         if agent is None or not self._binds(node):
             return []
-        there = self._on_host(node)
-        cpus = cpus_of_processors(agent.hello.cores, sum(there.values()))
-        first = sum(list(there.values())[: list(there).index(node)])
-        return cpus[first : first + there[node]]
+        placed = self._on_host(node)
+        cpus = cpus_of_processors(agent.hello.cores, sum(placed.values()))
+        first = sum(list(placed.values())[: list(placed).index(node)])
+        return cpus[first : first + placed[node]]
 
     def _numbers(self) -> dict[str, list[int]]:
         """Return the processor numbers of each node."""

@@ -101,10 +101,10 @@ class SystemMonitor:
         ReshapeError : the agent is refused.
         """
         self._check(identity, hello, is_remote=is_remote)
-        known = self.reports.agents.get(hello.node)
+        agent = self.reports.agents.get(hello.node)
         replaced = self._latest_agent(hello.node) not in (None, hello.incarnation)
-        if replaced and known is not None:
-            self._check_host(known, hello.host, hello.address)
+        if replaced and agent is not None:
+            self._check_host(agent, hello.host, hello.address)
         return replaced
 
     def on_report(
@@ -133,8 +133,8 @@ class SystemMonitor:
             if loses_groups:
                 events.append(self._replaced(hello, now))
             self.reports.agents.pop(hello.node, None)
-        known = self.reports.agents.get(hello.node)
-        if known is None:
+        agent = self.reports.agents.get(hello.node)
+        if agent is None:
             served_before = self._noted_agent(hello.node) == hello.incarnation
             for status in unwanted:
                 why = "its node was lost"
@@ -146,7 +146,7 @@ class SystemMonitor:
             log.info("agent reports node=%s host=%s pid=%d", hello.node, hello.host, hello.pid)
             events.append(self.joined_event(hello.node, now))
         else:
-            served_before = known.served_before
+            served_before = agent.served_before
         self._silences.pop(hello.node, None)
         self.reports.note(AgentState(hello, identity, self._listened_s, served_before))
         if hello.ends:
@@ -164,17 +164,21 @@ class SystemMonitor:
         """Name of the latest agent of a node in the journal; None if it had none."""
         return self._journal.meta(f"agent {node}")
 
-    def _check_host(self, known: AgentState, host: str, address: str | None = None) -> None:
+    def _check_host(self, agent: AgentState, host: str, address: str | None = None) -> None:
         """Refuse an agent while that of another host serves its node; hosts may share a name.
 
         Parameters
         ----------
         address : of the host of the agent that is checked; None: not known.
         """
-        node, there, at = known.hello.node, known.hello.host, known.hello.address
-        is_same = there == host and address in (None, at)
-        if not is_same and self._silent_s(known) < self._deadlines.node_lost_s:
-            named = [f"{there} ({at})", f"{host} ({address})"] if there == host else [there, host]
+        node, registered, at = agent.hello.node, agent.hello.host, agent.hello.address
+        is_same = registered == host and address in (None, at)
+        if not is_same and self._silent_s(agent) < self._deadlines.node_lost_s:
+            named = (
+                [f"{registered} ({at})", f"{host} ({address})"]
+                if registered == host
+                else [registered, host]
+            )
             serving, other = (name or "this host" for name in named)
             raise ReshapeError(
                 f"node {node} is served by an agent on {serving}, and not on {other}: end one, or"
@@ -221,8 +225,8 @@ class SystemMonitor:
         ReshapeError : the agent is refused.
         """
         self._check_node(arrival.node, is_remote=True)
-        if (known := self.reports.agents.get(arrival.node)) is not None:
-            self._check_host(known, arrival.host)
+        if (agent := self.reports.agents.get(arrival.node)) is not None:
+            self._check_host(agent, arrival.host)
         if arrival.release != reshape.__version__:
             raise ReshapeError(
                 f"the agent of {arrival.node} on {arrival.host} is of release {arrival.release},"
