@@ -19,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
+#: Stands for a number in the text of a line; no line has it.
+_NUMBER = "\n"
 _MOST_SHOWN = 5
 _MOST_WIDTH = 200
 
@@ -89,11 +91,11 @@ class TrialComparison:
         gone, come = list((kept[0] - kept[1]).elements()), list((kept[1] - kept[0]).elements())
         by_text: defaultdict[str, list[str]] = defaultdict(list)
         for line in come:
-            by_text[_FLOAT.sub("#", line)].append(line)
+            by_text[_FLOAT.sub(_NUMBER, line)].append(line)
         others = {text: _LinesOfText(lines) for text, lines in by_text.items()}
         distances, left = list[float](), list[str]()
         for line in gone:
-            same = others.get(_FLOAT.sub("#", line))
+            same = others.get(_FLOAT.sub(_NUMBER, line))
             distance = None if same is None else same.take(line, self.rtol)
             if distance is None:
                 left.append(line)

@@ -60,6 +60,12 @@ def test_thousands_of_lines_that_differ() -> None:
 
 def test_lines_with_more_numbers_are_others() -> None:
     assert len(of_lines(["x 1.5"], ["x 1.5.5"]).mistakes) == 2
+    found = of_lines(["time 0.25"], ["# 0.5", "0.25 0.5"])
+    assert found.mistakes == [
+        "output only without resizes: time 0.25",
+        "output only with resizes: # 0.5",
+        "output only with resizes: 0.25 0.5",
+    ]
 
 
 def test_patterns_leave_lines_and_facts_out() -> None:
