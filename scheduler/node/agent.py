@@ -96,7 +96,7 @@ class Agent:
         self._address = address
         if self._remote is not None:
             self._heartbeat_s = self._remote.settings.heartbeat_s
-        self._is_terminated = False
+        self._is_terminated = self._is_replaced = False
         self._loses_host = loses_host
         self._secret = directory.read_secret()
         self._heard = time.monotonic()
@@ -166,7 +166,8 @@ class Agent:
                 break
         if not self._is_terminated:
             self._report(ends=True)
-        self._remove_memory()
+        if not self._is_replaced:
+            self._remove_memory()
         self._socket.close(linger=500)
 
     def _note_termination(self, _number: int, _frame: FrameType | None) -> None:
@@ -253,6 +254,7 @@ class Agent:
             self._orders[kind](message)
         elif isinstance(message, m.AgentStop):
             log.info("the service requests the end of the agent")
+            self._is_replaced = message.is_replaced
             self._groups.stop("the service was stopped")
         elif isinstance(message, m.Failure):
             self._refusals.error("refused: the service answers: %s", message.message)

@@ -330,7 +330,15 @@ class SweepJob(MessageBase):
 
 
 class AgentStop(MessageBase):
-    """Kill all groups, remove their shared memory, and end."""
+    """Kill all groups, remove their shared memory, and end.
+
+    Attributes
+    ----------
+    is_replaced : whether another agent of the node has ended the groups, and uses the shared memory
+        on this host.
+    """
+
+    is_replaced: bool = False
 
 
 AgentMessage: TypeAlias = (

@@ -81,7 +81,8 @@ class SystemMonitor:
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
         self._silences: dict[str, str] = {}  # of nodes that were lost for it
-        self._before: dict[str, str | None] = {}  # node -> its agent before the present one
+        # Node -> its agent before the present one, and host and address of the present one.
+        self._before: dict[str, tuple[str | None, str, str]] = {}
         # Node -> its latest agent that was held back, and the listening time of its last report.
         self._held_back: dict[str, tuple[str, float]] = {}
         # Since when a node has no agent, as listening time; infinite: all its jobs were ended.
@@ -129,7 +130,8 @@ class SystemMonitor:
         events: list[Event] = []
         if replaced:
             log.warning("agent replaced node=%s pid=%d", hello.node, hello.pid)
-            self._before[hello.node] = self._latest_agent(hello.node)
+            before = self._latest_agent(hello.node)
+            self._before[hello.node] = before, hello.host, hello.address
             if loses_groups:
                 events.append(self._replaced(hello, now))
             self.reports.agents.pop(hello.node, None)
@@ -247,8 +249,10 @@ class SystemMonitor:
         if is_known and hello.node not in self.nodes and not hello.ends:
             self._send(identity, m.AgentStop())
         self._check_node(hello.node, is_remote=is_remote)
-        if self._before.get(hello.node) == hello.incarnation:
-            self._send(identity, m.AgentStop())
+        before, *place = self._before.get(hello.node, (None,))
+        if before == hello.incarnation:
+            is_same = place == [hello.host, hello.address]
+            self._send(identity, m.AgentStop(is_replaced=is_same))
             raise ReshapeError(
                 f"node {hello.node} is served by an agent that was started after this one, which"
                 " ends: start one agent for each node"
@@ -292,8 +296,11 @@ class SystemMonitor:
             self.send_to(name, m.AgentStop())
             if name in self.reports.agents:
                 self.reports.drop(name)
-            self.nodes.pop(name, None)
-            self._nodes.pop(name, None)
+            for known in (
+                *(self.nodes, self._nodes, self._missing_since),
+                *(self._silences, self._before, self._held_back),
+            ):
+                known.pop(name, None)
             self._starts.remove(name)
 
     def dismiss(self, node: str, now: float) -> list[NodeLost]:

@@ -400,6 +400,22 @@ def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
     assert not driver.place.memory.exists()
 
 
+def test_an_agent_that_was_replaced_leaves_what_the_other_one_uses(driver):
+    """Both ran at once because the lock of the node was removed."""
+    first = driver.start_agent()
+    (driver.place.path / "agent-n1.lock").unlink()
+    driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    running = driver.running(1)
+    (driver.place.shm(1) / RESTART_FILE).write_bytes(b"")
+    driver.until(lambda hello: hello.pid == first.pid)
+    driver.send(m.AgentStop(is_replaced=True))
+    assert driver.agents[0].wait(LIMIT_S) == 0
+    assert (driver.place.shm(1) / RESTART_FILE).exists()
+    assert driver.until(lambda hello: hello.pid != first.pid).groups[0].alive
+    assert is_running(running.pid)
+
+
 def test_an_agent_that_is_terminated_says_so_and_leaves_restart_points(driver):
     hello = driver.start_agent()
     driver.start(1, "sleep", "1000")

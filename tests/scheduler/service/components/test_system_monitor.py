@@ -42,6 +42,7 @@ def test_an_agent_that_was_replaced_ends(desk: Desk) -> None:
     for _ in range(2):
         stop, refusal = report(desk, "first")
         assert isinstance(stop, m.AgentStop)
+        assert stop.is_replaced, "the other agent uses the shared memory of the host"
         assert isinstance(refusal, m.Failure)
         assert "node a is served by an agent that was started after this one" in refusal.message
         assert any(isinstance(answer, m.Done) for answer in report(desk, "second"))
