@@ -464,9 +464,10 @@ def change_jobs(
         try:
             answer = client.ask(m.ChangeJobs(jobs=part, change=change), MessageBase, LISTING_S)
         except RequestRefused as error:
-            if len(jobs) != 1:
+            if len(part) != 1:
                 raise
-            return {jobs[0]: str(error)}
+            refused[part[0]] = str(error)
+            continue
         if isinstance(answer, m.UnchangedJobs):
             refused |= {part[place]: why for place, why in answer.refused}
         else:

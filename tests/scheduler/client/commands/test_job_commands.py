@@ -12,6 +12,7 @@ from desk import served_desk
 
 from reshape.__main__ import main
 from scheduler import Client
+from scheduler.protocol import messages as m
 
 
 @pytest.fixture
@@ -54,6 +55,21 @@ def test_a_job_that_cannot_be_cancelled_does_not_keep_others_from_it(directory: 
     )
     done = invoke("cancel", "--dir", directory, "1-4")
     assert done.stderr == "reshape: no queued or running job matches\n"
+
+
+def test_each_of_several_messages_tells_what_it_has_not_changed(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one may name a single job, whose refusal is an answer of another kind."""
+    monkeypatch.setattr(m, "MOST_CHANGED", 2)
+    with Client(directory) as service:
+        ended, missing = service.job(2), service.job(77)
+        ended.cancel()
+        assert service.cancel([service.job(1), missing, ended]) == {
+            missing: "there is no job 77: numbers go from 1 to 6",
+            ended: "job 2 has ended already (CANCELLED)",
+        }
+        assert [job.job for job in service.queue()] == [3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(
