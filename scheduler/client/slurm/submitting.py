@@ -13,7 +13,8 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs
+from scheduler.client.api.client import Client, JobHandle, array_of, ended_jobs, list_jobs
+from scheduler.client.columns import one_by_one
 from scheduler.client.requests.script_file import (
     JobScript,
     ScriptOptions,
@@ -31,9 +32,10 @@ from scheduler.client.requests.submission import check_places, prepare
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
-from scheduler.client.slurm.listings import all_as_slurm, as_slurm, chosen, states
+from scheduler.client.slurm.listings import all_as_slurm, chosen, states
 from scheduler.client.tables import exit_status
-from scheduler.model.arrays import names
+from scheduler.model.arrays import TaskArray, names, positions_of
+from scheduler.model.procset import ProcSet
 from scheduler.model.requests import signal_number
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
@@ -261,11 +263,36 @@ def _named(service: Client, options: dict[str, str], jobs: Sequence[str]) -> lis
         return handles
     state = states(options["state"] or "all") if "state" in options else None
     user = service.user if "me" in options else options.get("user")
-    found = [list_jobs(service, handle.id).jobs[0] for handle in handles]
-    listed = [as_slurm(job) for job in found] if found else all_as_slurm(service.queue())
-    live = [job for job in listed if job.ended_at is None]
-    kept = {job.job for job in chosen(live, options, user=user, state=state)}
-    return [handle for handle in handles or map(service.job, sorted(kept)) if handle.id in kept]
+    queue = service.queue(steps=bool(handles))
+    arrays = {job.job: job.array for job in queue}
+    numbers = ProcSet.union(_numbers(service, handle, arrays) for handle in handles)
+    found: list[JobHandle] = []
+    listed = all_as_slurm(queue, steps=bool(handles))
+    for job in chosen(listed, options, user=user, state=state):
+        if job.pending_tasks and (not handles or job.job in numbers):
+            if "signal" not in options:  # the tasks that run have lines of their own
+                found.append(JobHandle(service, m.JobTasks(job.job, job.pending_tasks)))
+        else:
+            each = (task.job for task in one_by_one([job]))
+            found += (service.job(number) for number in each if not handles or number in numbers)
+    return found
+
+
+def _numbers(service: Client, named: JobHandle, arrays: Mapping[int, str]) -> ProcSet:
+    """Numbers of a job, and of the tasks for which the name of an array stands.
+
+    `arrays` are the tasks of the arrays among the jobs of the queue, by number.
+    """
+    first = named.id + 1
+    array = arrays[named.id] if named.id in arrays else list_jobs(service, named.id).jobs[0].array
+    if not named.tasks:
+        return ProcSet.span(named.id, 1 + (TaskArray.parse(array).count if array else 0))
+    try:
+        positions = positions_of(array_of(service, named.id), TaskArray.parse(named.tasks))
+    except ValueError as error:
+        raise ReshapeError(f"array {named.id}: {error}") from None
+    spans = positions.intervals
+    return ProcSet.union(ProcSet.span(first + begin, end + 1 - begin) for begin, end in spans)
 
 
 def salloc(_words: Sequence[str]) -> None:

@@ -100,8 +100,27 @@ def test_scancel_takes_tasks_with_other_options(programs: SlurmPrograms) -> None
     programs.run("scancel", "-u", "nobody", f"{job}_1")
     programs.run("scancel", "--me", "-t", "PD", f"{job}_[0,2]")
     assert programs.run("squeue", "-h", "-r", "-j", job, "-o", "%K") == "1\n3\n"
+    programs.run("scancel", "--me", f"{job}_1")
+    assert programs.run("squeue", "-h", "-r", "-j", job, "-o", "%K") == "3\n"
     programs.run("scancel", "--me", job)
     assert programs.run("squeue", "-h", "-r", "-j", job) == ""
+
+
+def test_scancel_tells_the_tasks_that_run_from_those_to_come(
+    programs: SlurmPrograms, shared_service: Any
+) -> None:
+    job = int(programs.run("sbatch", "--parsable", "-a", "0-3%1", "-J", "a", "--wrap", "sleep 60"))
+    tasks = ("squeue", "-h", "-r", "-j", job, "-o", "%K %t")
+    shared_service.until(job + 1, "RUNNING")
+    programs.run("scancel", "-t", "PD", f"{job}_[0,2]")
+    assert programs.run(*tasks) == "0 R\n1 PD\n3 PD\n"
+    programs.run("scancel", "-t", "R", job)
+    assert shared_service.wait(job + 1).state == "CANCELLED"
+    shared_service.until(job + 2, "RUNNING")
+    programs.run("scancel", "-t", "PD", "-n", "a")
+    assert programs.run(*tasks) == "1 R\n"
+    programs.run("scancel", "-s", "USR1", "-n", "a", job)
+    assert shared_service.wait(job + 2).state == "FAILED"
 
 
 @pytest.mark.parametrize(
