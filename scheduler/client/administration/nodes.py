@@ -205,19 +205,19 @@ def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
 @click.argument("name")
 @example("reshape pool info slurm")
 def pool_info(service: Client, as_json: bool, name: str) -> None:
-    """Show a pool with its options and allocations."""
-    pools = {each.name: each for each in pools_of(service)}
+    """Show a pool with info options and allocations."""
+    pools = {info.name: info for info in pools_of(service)}
     if name not in pools:
         raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")
-    each = pools[name]
+    info = pools[name]
     if as_json:
-        echo_json(each)
+        echo_json(info)
         return
-    because = f": {in_local_time(each.reason)}" if each.reason else ""
-    click.echo(f"pool {name} is {each.state}{because}")
-    click.echo(format_options(each.options))
-    if each.arguments:
-        click.echo(f"options of the submission: {' '.join(each.arguments)}")
+    because = f": {in_local_time(info.reason)}" if info.reason else ""
+    click.echo(f"pool {name} is {info.state}{because}")
+    click.echo(format_options(info.options))
+    if info.arguments:
+        click.echo(f"options of the submission: {' '.join(info.arguments)}")
     columns: dict[str, Callable[[m.AllocationInfo], object]] = {
         "ALLOCATION": lambda a: a.number,
         "BATCH-JOB": lambda a: a.id or "-",
@@ -228,7 +228,7 @@ def pool_info(service: Client, as_json: bool, name: str) -> None:
         "STARTED": lambda a: format_moment(a.started_at),
         "ENDS": lambda a: format_moment(a.ends_at),
     }
-    click.echo(render(Table.of(each.allocations, columns, "BATCH-JOB STATE NODES")))
+    click.echo(render(Table.of(info.allocations, columns, "BATCH-JOB STATE NODES")))
 
 
 @pool.command("pause")

@@ -278,7 +278,7 @@ def _change_at(
     service: Client,
     site: str,
     named: Sequence[m.JobTasks],
-    tasks: Sequence[m.JobTasks],
+    unended: Sequence[m.JobTasks],
     change: m.JobChange,
 ) -> bool:
     """Change jobs of one service; return whether that was done for all.
@@ -286,9 +286,9 @@ def _change_at(
     Parameters
     ----------
     named : jobs that the command line names one by one: one that has ended is an error.
-    tasks : jobs that had not ended when they were chosen.
+    unended : jobs that had not ended when they were listed.
     """
-    jobs = list(dict.fromkeys([*named, *tasks]))
+    jobs = list(dict.fromkeys([*named, *unended]))
     if not jobs:
         click.echo("reshape: no queued or running job matches", err=True)
         return True

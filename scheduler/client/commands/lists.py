@@ -232,14 +232,14 @@ def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | Non
     names = {"--format": "columns", "--sort": "order", "--noheader": "noheader"}
     names |= {f"--{name}": name for name in ("user", "me", "name", "partition", "state")}
     names["--jobs"] = "numbers"
-    layout = [option for option, name in names.items() if is_given(context, name)]
-    if sites is not None and (starts or layout):
-        first = "--start" if starts else layout[0]
+    options = [option for option, name in names.items() if is_given(context, name)]
+    if sites is not None and (starts or options):
+        first = "--start" if starts else options[0]
         raise click.UsageError(f"{first} is for one service; leave --sites out, and give --dir")
     if horizon is not None and not starts:
         raise click.UsageError("--horizon needs --start")
     without_effect = ["--format", "--noheader", *(["--sort"] if starts else [])]
-    for option in layout if starts or as_json else ():
+    for option in options if starts or as_json else ():
         if option in without_effect:
             other = "--start" if starts else "--json"
             raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")

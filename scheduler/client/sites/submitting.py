@@ -184,9 +184,9 @@ def ranked(
             usable.append(site)
     dispatcher, order = Dispatcher(metric_of(metric)), []
     while usable:
-        ranking = dispatcher.choose(request, usable)[0]
-        order.append(ranking)
-        usable.remove(ranking)
+        site = dispatcher.choose(request, usable)[0]
+        order.append(site)
+        usable.remove(site)
     return order, left_out
 
 
