@@ -104,7 +104,10 @@ class Agent:
         self._other_release = False
         self._reported = 0.0
         make_private(directory.memory)
-        directory.write_job_access()
+        try:
+            directory.write_job_access()
+        except ReshapeError as error:  # a job that starts without the file writes it
+            log.warning("%s", error)
         self._groups = NodeGroups(directory, node)
         self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import psutil
 import pytest
+import zmq
 from agent_driver import AgentDriver, is_running
 from example_counts import repetitions
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
 from reshape.files.job_folder import RESTART_FILE, Position
+from reshape.wire.access import AccessFile, read_access, write_private
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.children import MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.node.processes import mapped_by
@@ -398,6 +400,23 @@ def test_an_agent_that_is_asked_to_stop_leaves_no_shared_memory(driver):
     driver.send(m.AgentStop())
     assert driver.agents[-1].wait(LIMIT_S) == 0
     assert not driver.place.memory.exists()
+
+
+def test_an_agent_that_cannot_write_the_access_file_of_jobs_serves_its_node(driver):
+    """As while shared memory is full."""
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    keys = {"server_key": public, "public_key": public, "secret_key": secret}
+    access = AccessFile(endpoint="tcp://127.0.0.1:7077", role="job", user="ann", **keys)
+    (driver.place.path / "access").mkdir()
+    write_private(driver.place.path / "access" / "job.json", access)
+    driver.place.memory.mkdir(0o700)
+    driver.place.job_access.mkdir()
+    driver.start_agent()
+    assert f"cannot write {driver.place.job_access}" in driver.log()
+    driver.place.job_access.rmdir()
+    driver.start(1, "true")
+    assert driver.ended(1).exit_code == 0
+    assert read_access(driver.place.job_access) == access
 
 
 def test_an_agent_that_was_replaced_leaves_what_the_other_one_uses(driver):
