@@ -113,7 +113,7 @@ def sacct(words: Sequence[str]) -> None:
     lines = ListingFormat(columns, texts).render(jobs, time.time(), heads=heads).split("\n")
     if heads and is_table:
         lines.insert(1, between.join("-" * column.width for column in columns))
-    if any(lines):
+    if jobs or heads:
         print("\n".join(lines))
 
 
