@@ -15,6 +15,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from itertools import count
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Generic, Self, TypeVar
@@ -165,13 +166,14 @@ class Connection(Generic[M]):
         self._socket.close(linger=round(1000 * linger_s))
         self._context.term()
 
-    def request(self, message: MessageBase, timeout: float) -> M:
+    def request(self, message: MessageBase, timeout: float, connect_s: float = inf) -> M:
         """Send a message and wait for its answer; other messages that arrive are dropped.
 
         Parameters
         ----------
         message : its `id` is set here.
         timeout : seconds for request and answer together.
+        connect_s : seconds of them to wait for a connection, if there is none at the moment.
 
         Raises
         ------
@@ -180,7 +182,7 @@ class Connection(Generic[M]):
         ProtocolError : the service speaks another version.
         """
         until = time.monotonic() + timeout
-        number = self.send(message, timeout)
+        number = self.send(message, min(timeout, connect_s))
         while True:
             answer = self.receive(until - time.monotonic())
             if answer is None:

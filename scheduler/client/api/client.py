@@ -36,6 +36,8 @@ DIRECTORY = "~/.reshape"
 #: Time limits of an answer, seconds: in general, of a listing, a story or many cancellations,
 #: of a forecast (the service gives up earlier).
 ANSWER_S, LISTING_S, FORECAST_S = 10.0, 70.0, 130.0
+#: Seconds of them to wait for a connection, perhaps while the service is restarted.
+CONNECT_S = 10.0
 #: Ended jobs that a listing has unless it says otherwise, and that one has at most.
 MOST_ENDED, PAGE = 500, 1000
 #: Interval in seconds after which a wait is requested again, in case the service was restarted.
@@ -360,7 +362,7 @@ class Client:
     def ask(self, message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> A:
         """Send a message of `scheduler.protocol.messages`; its answer is of the type `answer`."""
         try:
-            return expect(answer, self._connected().request(message, timeout))
+            return expect(answer, self._connected().request(message, timeout, CONNECT_S))
         except ServiceUnavailable:
             self.close()
             raise

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import os
+import socket
+from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 from reshape.errors import ReshapeError, ServiceUnavailable
+from reshape.wire.access import AccessFile, write_private
 from scheduler import Client
+from scheduler.client.api import client
 
 UNTIL_GO = ["sh", "-c", "until test -e go; do sleep 0.05; done; exit 5"]
 
@@ -63,3 +68,23 @@ def test_where_there_is_no_service(served: Any, monkeypatch: pytest.MonkeyPatch)
         Client(access=os.devnull + "x")
     with pytest.raises(ReshapeError, match="leave one out"):
         Client(served.directory, access="user.json")
+
+
+def test_a_listing_waits_for_its_answer_and_not_as_long_for_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client, "CONNECT_S", 0.1)
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    with socket.create_server(("127.0.0.1", 0)) as other:  # it never answers
+        endpoint = "tcp://{}:{}".format(*other.getsockname())
+        access = AccessFile(
+            endpoint=endpoint,
+            server_key=public,
+            public_key=public,
+            secret_key=secret,
+            role="user",
+            user="ann",
+        )
+        write_private(tmp_path / "user.json", access)
+        with pytest.raises(ServiceUnavailable, match=r"within 0\.1 s"):
+            Client(access=tmp_path / "user.json").queue()
