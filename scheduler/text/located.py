@@ -262,12 +262,11 @@ def _misfit(
     field: FieldPath = ()
     of_field = kind
     for item, name in _STEP.findall(where):
-        step: str | int = int(item) if item.isdigit() else name
+        step: str | int = int(item) if item.isdigit() else item or name
+        of_field, owner = _below(of_field, step), _value_at(values, field)
         if item == "...":  # any key of a dict
-            value_type, owner = get_args(_without_annotation(of_field))[1], _value_at(values, field)
-            wrong = (key for key in owner if not _fits(owner[key], value_type, strict))
-            step = next(wrong, "...")
-        of_field, field = _below(of_field, step), (*field, step)
+            step = next((key for key in owner if not _fits(owner[key], of_field, strict)), item)
+        field = (*field, step)
     if unknown := re.fullmatch(r"Object contains unknown field `(.*)`", what):
         names = [*_fields_of(of_field), *(() if field else also)]
         return (*field, unknown[1]), f"unknown field{nearest(unknown[1], names)}"

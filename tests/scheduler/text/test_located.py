@@ -24,6 +24,8 @@ class Rules(msgspec.Struct):
     first: Rule | None = None
     rules: list[Rule] = []
     shares: dict[str, float] = {}
+    by_size: dict[int, Rule] = {}
+    named: str | dict[str, Rule] = ""
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,8 @@ class Rules(msgspec.Struct):
         ({"rules": [{"most": -1}]}, "jobs.rules[0]: most must be >= 0"),
         ({"first": {"order": 1}}, "jobs.first.order: must be age or size, got 1"),
         ({"shares": {"a": "1", "b": "z"}}, "jobs.shares.b: expected float, got 'z'"),
+        ({"by_size": {2: {}, 4: {"most": "x"}}}, "jobs.by_size[4].most: expected int, got 'x'"),
+        ({"named": {"a": {"most": "x"}}}, "jobs.named.a.most: expected int, got 'x'"),
         ({"rulez": []}, "jobs.rulez: unknown field; did you mean rules?"),
         (3, "jobs: expected object, got 3"),
     ],
