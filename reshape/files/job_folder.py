@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reshape.errors import ReshapeError
-from reshape.files.private_folder import open_file, open_folder, read_file, remove_file
+from reshape.files.private_folder import open_file, open_folder, remove_file
 
 RESTART_FILE, SLOT_PREFIX = "restart.msgpack", "position-"
 #: Numbers of a slot, and indices of those that change in each iteration.
@@ -139,22 +139,27 @@ def read_positions(folder: Path) -> list[Position]:
     -------
     by rank; without those whose slots cannot be read.
     """
-    now, positions, pids = time.monotonic(), list[Position](), list[int]()
+    now, positions = time.monotonic(), list[Position]()
     with suppress(OSError, ReshapeError), open_folder(folder) as directory:
-        pids = _pids(directory)
-    for pid in filter(is_running, pids):
-        try:
-            words = _SLOT.unpack(read_file(folder, slot_file(pid)))
-        except (OSError, ReshapeError, struct.error):
-            continue
-        group, rank, loop, place, at = words
-        if not all(map(isfinite, words)) or min(rank, loop) < 0:
-            continue
-        iteration = int(place) if place >= 0 else -1
-        is_at_point = iteration >= 0 and place != iteration
-        numbers = pid, int(group), int(rank), int(loop), iteration
-        positions.append(Position(*numbers, is_at_point, max(0.0, now - at)))
+        for pid in filter(is_running, _pids(directory)):
+            with suppress(OSError, ReshapeError, struct.error):
+                group, rank, loop, place, at = words = _words(directory, pid)
+                if not all(map(isfinite, words)) or min(rank, loop) < 0:
+                    continue
+                iteration = int(place) if place >= 0 else -1
+                is_at_point = iteration >= 0 and place != iteration
+                numbers = pid, int(group), int(rank), int(loop), iteration
+                positions.append(Position(*numbers, is_at_point, max(0.0, now - at)))
     return sorted(positions, key=lambda position: position.rank)
+
+
+def _words(folder: int, pid: int) -> tuple[float, ...]:
+    """Numbers of the slot of a process in an open folder; its user may have made it any file."""
+    file = open_file(folder, slot_file(pid), os.O_RDONLY)
+    try:
+        return _SLOT.unpack(os.read(file, _SLOT.size + 1))
+    finally:
+        os.close(file)
 
 
 def slot_file(pid: int) -> str:
@@ -186,6 +191,7 @@ def place_text(loop: int, iteration: int, at_point: bool, several: bool) -> str:
 def is_running(pid: int) -> bool:
     """Whether a process runs; a zombie does not."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
+        # The name of the process, in brackets, may be any bytes.
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b") ")[2][:1] != b"Z"
     except OSError:
         return False

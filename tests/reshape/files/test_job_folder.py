@@ -18,6 +18,7 @@ from reshape.files.job_folder import (
     PLACE,
     Position,
     Slot,
+    is_running,
     read_positions,
     slot_file,
 )
@@ -127,3 +128,25 @@ def test_whatever_the_file_holds_is_read(tmp_path_factory: pytest.TempPathFactor
     slot.chmod(0o600)
     for position in read_positions(folder):
         assert min(position.rank, position.loop, position.idle_s) >= 0
+
+
+def test_a_file_that_is_longer_than_a_slot_is_not_read(folder: Path) -> None:
+    slot = folder / slot_file(os.getpid())
+    slot.touch(0o600)
+    os.truncate(slot, 1 << 40)
+    assert read_positions(folder) == []
+
+
+def test_a_process_may_have_a_name_that_is_no_text(folder: Path) -> None:
+    process, name = start(folder, 0), Path("/proc/self/comm")
+    begun(process)
+    own = name.read_bytes().rstrip(b"\n")
+    name.write_bytes(b"\xff) Z (")
+    try:
+        Slot.claim(folder, 1).enter(0, 7, 1)
+        assert [position.rank for position in read_positions(folder)] == [0, 1]
+        assert is_running(os.getpid())
+    finally:
+        name.write_bytes(own)
+    ended(process)
+    assert not is_running(process.pid)
