@@ -163,8 +163,9 @@ def _record(result: Any, origin: Any, method: str, frame: FrameType) -> None:
         of_origin is not None and of_origin.known is origin and of_origin.is_of_self
     )
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    owner = _owners[0] if _owners else None
-    _made[_handleof(result)] = _Made(result, method, place, is_of_self, owner)
+    key, owner = _handleof(result), _owners[0] if _owners else None
+    _made.pop(key, None)  # one that was freed; the latest comes last, which `free` needs
+    _made[key] = _Made(result, method, place, is_of_self, owner)
     if len(_made) % MANY == 0:
         _forget_freed()
         if len(_made) >= MANY:

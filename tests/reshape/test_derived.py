@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 from pathlib import Path
 
@@ -159,6 +160,28 @@ def test_a_finaliser_may_free_a_communicator_at_any_moment() -> None:
         gc.set_threshold(*thresholds)
     gc.collect()
     assert count() == before
+
+
+#: Handles of freed communicators are given again, the last one first.
+IN_ORDER = """
+from mpi4py import MPI
+from reshape import derived
+derived.watch()
+freed = []
+key = MPI.Comm.Create_keyval(delete_fn=lambda comm, key, name: freed.append(name))
+for comm in [MPI.COMM_SELF.Dup() for _ in range(3)]:
+    comm.Free()
+with derived.owned_by("a function"):
+    made = [MPI.COMM_SELF.Dup() for _ in range(3)]
+for name, comm in enumerate(made):
+    comm.Set_attr(key, name)
+derived.free("a function")
+assert freed == [2, 1, 0], freed
+"""
+
+
+def test_the_communicator_that_was_made_last_is_freed_first() -> None:
+    subprocess.run([sys.executable, "-c", IN_ORDER], check=True, timeout=60)
 
 
 def test_a_communicator_of_one_process_of_several_remains(tmp_path: Path) -> None:
