@@ -104,7 +104,7 @@ class Segment:
                 os.close(self.descriptor)
                 self.descriptor = -1
         except (OSError, ReshapeError) as error:
-            log.warning("%s is not in shared memory any more: %s", self.path or path, error)
+            log.debug("%s cannot be named %s: %s", self.path or "spare memory", path, error)
             self.path = None
         else:
             self.path = path

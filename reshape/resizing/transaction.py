@@ -215,7 +215,10 @@ def commit(
     for move in moves:
         if move.segment is not None and move.is_kept and move.segment.path is not None:
             memory = RankMemory(job.folder, serial, move.plan.target_process[comm.rank])
-            move.segment.rename(move.segment.path.with_name(memory.file_name(move.array.name)))
+            path = move.segment.path
+            move.segment.rename(path.with_name(memory.file_name(move.array.name)))
+            if move.segment.path is None:
+                log.warning("%s is not in shared memory any more", path)
     previous = [
         move.array.withdraw(f"array {move.array.name!r}: {LEFT}")
         if move.segment is None

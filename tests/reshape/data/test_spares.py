@@ -174,7 +174,9 @@ def test_no_room_to_prepare_is_no_error(folder: Path) -> None:
     assert memory.nbytes == 0
 
 
-def test_a_file_that_was_removed_is_replaced(folder: Path) -> None:
+def test_a_file_that_was_removed_is_replaced(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     memory = Spares(folder)
     second = resize(memory, folder, local_part(folder, 0, 2), 1, 2)
     segments.sweep(folder, keep_epoch=1)
@@ -182,6 +184,7 @@ def test_a_file_that_was_removed_is_replaced(folder: Path) -> None:
     third = resize(memory, folder, second, 2, 2)
     assert (third.array == 2).all()
     assert "A.e2.r0" in os.listdir(folder)
+    assert not caplog.records, "the array is in shared memory"
     memory.close()
 
 
