@@ -7,7 +7,9 @@ estimate, so the ends of exclusions are tried as well.
 
 from __future__ import annotations
 
-from math import inf
+from collections.abc import Iterable
+from itertools import chain, pairwise
+from math import inf, nan
 from typing import Final
 
 from scheduler.model.job import Job, JobState
@@ -36,21 +38,30 @@ class EarliestPlace:
         self._kept: ProcSet | None = None
         machine, now, kept = state.machine, state.now, list[Blocked]()
         #: Times at which more may be free (s), with the job that releases processors, if one does.
-        changes = [(now, NO_JOB, now)]
-        changes += [(max(time, now), number, time) for time, number, _ in state.releases]
+        changes: Iterable[tuple[float, int, float]] = chain(
+            [(now, NO_JOB, now)],
+            ((max(time, now), number, time) for time, number, _ in state.releases),
+        )
         if state.excluding:
             kept = state.blocked_intervals(job.spec.reservation, job.spec.nodes)
-            changes += [(end, NO_JOB, end) for _, _, end in kept if now < end < inf]
-            changes.sort()
-        then, leaving, last = machine.space.copy(), set[int](), len(changes) - 1
-        estimate_s = job.estimate_on_s(self._needed)
-        for i, (at, number, time) in enumerate(changes):
+            ends = [(end, NO_JOB, end) for _, _, end in kept if now < end < inf]
+            changes = sorted([*changes, *ends])
+        then, leaving, free = machine.space.copy(), set[int](), machine.free_count
+        needed, is_counted = self._needed, job.spec.nodes is None and not kept
+        estimate_s = job.estimate_on_s(needed)
+        for (at, number, time), following in pairwise(chain(changes, [(nan, NO_JOB, nan)])):
             if number != NO_JOB:
-                then.put(_released(machine, state.live[number], time, leaving))
-            if i < last and changes[i + 1][0] == at:
+                released = _released(machine, state.live[number], time, leaving)
+                then.put(released)
+                free += released.count()
+            if free < needed or following[0] == at:
                 continue
-            left = _without(then, kept, at, at + estimate_s) if kept else then
-            if state.has_place(job, left):
+            if is_counted:  # to count what is free in a space takes longer than all the rest
+                left, fits = then, state.selection.fits(then, needed)
+            else:
+                left = _without(then, kept, at, at + estimate_s)
+                fits = state.has_place(job, left)
+            if fits:
                 self.at, self._then = at, left
                 return
         self.at, self._then = inf, then
