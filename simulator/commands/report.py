@@ -22,6 +22,7 @@ from scheduler.text.formats import counted, format_time
 from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
+from simulator.study.runner import BEGIN
 from simulator.traces.files import check_place, replace_all
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
@@ -33,8 +34,6 @@ _COMPARED = {
     "longest wait": "longest_wait_s",
     "from the first submission to the last end": "now",
 }
-#: The file of a sweep starts with this.
-_OF_SWEEP = b'{"run":'
 _NAMES = {"html": "run.html", "perfetto": "run.json", "document": "run.bin"}
 
 
@@ -231,7 +230,7 @@ def _is_sweep(source: Path) -> bool:
     if not source.is_file():
         return False
     with source.open("rb") as file:
-        return file.read(len(_OF_SWEEP)) == _OF_SWEEP
+        return file.read(len(BEGIN)) == BEGIN
 
 
 def _sweep(source: Path) -> dict[str, Any]:

@@ -219,7 +219,7 @@ class _Line(msgspec.Struct, frozen=True):
     result: msgspec.Raw
 
 
-#: Of each line of a file of results.
+#: Each line of a file of results begins with this.
 BEGIN = b'{"run":'
 
 
