@@ -331,8 +331,8 @@ class History:
     def fastest_s(self, one: int, other: int) -> tuple[float, float] | None:
         """Fastest of the latest iterations on two sizes, s; None if one was not measured.
 
-        Of `one` no more are taken than were measured on `other`, among which more are likelier to
-        contain a fast one. First iterations are compared with first ones only.
+        They are all of `other`, and as many of `one` at most: the more iterations there are, the
+        faster is the fastest of them. First iterations are compared with first ones only.
         """
         first, second = self._timings.get(one), self._timings.get(other)
         if first is None or second is None:
