@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable
 from math import inf
 from typing import Any, cast
 
+from reshape.errors import ReshapeError
 from scheduler.model.events import JobSpec
 from scheduler.model.groups import parts
 from scheduler.model.history import Moves
 from scheduler.model.interfaces import Selection
 from scheduler.model.job import FINAL, START, STARTING, Job, JobState
-from scheduler.model.machine import Machine, Node
+from scheduler.model.machine import CONSERVED, Machine, Node
 from scheduler.model.orders import Drop, Kill, Order, Reason
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests import NodeRequest
@@ -448,7 +449,14 @@ class SchedulerState:
         avoiding : processors that the job may not get.
         size : number of processors if the job is malleable; None: those that the job requests.
         """
-        processors = job.processors if size is None else size
+        processors = size
+        if processors is None:
+            processors = job.processors
+            if processors != job.spec.processors:
+                raise ReshapeError(
+                    f"job {job.id} would start on {processors} processors, and requests"
+                    f" {job.spec.processors}: {CONSERVED}"
+                )
         allocated = self.machine.allocate(self.selection, processors, avoiding)
         if allocated is None:
             return False

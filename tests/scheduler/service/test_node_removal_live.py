@@ -16,7 +16,7 @@ CONFIG = "nodes:\n  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
 
 def listed(service: Any) -> list[str]:
     """NODE|STATE|PROCS of each node."""
-    lines = invoke("node", "list", "--dir", service.directory, "--parsable").stdout.splitlines()
+    lines = invoke("node", "list", "--dir", service.directory, "--json").stdout
     return ["|".join(line.split("|")[:3]) for line in lines[1:]]
 
 
