@@ -450,7 +450,7 @@ def _contents(source: Path) -> tuple[Located, Path]:
     """Contents of an experiment file, or those that name another file, and their folder."""
     if source.suffix in workload_file.ENDINGS:
         tree = Located.read(source)
-        if not (isinstance(tree.values.get("jobs"), list) or "prio" in tree.values):
+        if not workload_file.looks_like_one(tree.values):
             if isinstance(tree.values.get("jobs"), str):
                 jobs = field_of(Path(tree.values["jobs"]))
                 tree.override(("jobs",), {jobs: tree.values["jobs"]}, tree.origin(("jobs",)))

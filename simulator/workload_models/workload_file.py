@@ -119,6 +119,13 @@ class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     end_s: float = 0.0
 
 
+def looks_like_one(values: Mapping[str, Any]) -> bool:
+    """Whether the fields of a file are those of a workload, also with one misspelt."""
+    if "jobs" in values:
+        return isinstance(values["jobs"], list)
+    return any(isinstance(value, list) for value in values.values())
+
+
 def read(file: Path) -> Workload:
     """Read a workload.
 

@@ -178,10 +178,10 @@ def test_a_forecast_runs_every_partition() -> None:
     state = RecordedState.of_core(core)
     of_b = JobSpec(1, 5.0, partition="b")
     run = forecast(state, [JobSpec(1, 5.0), of_b])
-    assert run.submitted(0).start == 0.0, "the other partition is idle"
-    assert run.submitted(1).start == 30.0
-    assert run.submitted(1).processors == "2"
-    assert forecast(state, [of_b], only=[3]).submitted().start == 30.0
+    assert run.of(3).start == 0.0, "the other partition is idle"
+    assert run.of(4).start == 30.0
+    assert run.of(4).processors == "2"
+    assert forecast(state, [of_b], only=[3]).of(3).start == 30.0
 
 
 def test_a_partition_that_is_configured_no_more_keeps_its_nodes_until_they_join_again() -> None:

@@ -16,8 +16,8 @@ CONFIG = "nodes:\n  - {name: a, processors: 2}\n  - {name: b, processors: 1}\n"
 
 def listed(service: Any) -> list[str]:
     """NODE|STATE|PROCS of each node."""
-    lines = invoke("node", "list", "--dir", service.directory, "--json").stdout
-    return ["|".join(line.split("|")[:3]) for line in lines[1:]]
+    text = invoke("node", "list", "--dir", service.directory).stdout
+    return ["|".join(line.split()[:3]) for line in text.splitlines()[1:]]
 
 
 def until_listed(service: Any, *expected: str) -> None:
