@@ -149,7 +149,7 @@ class Driver:
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self.events: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
-        self.changed_jobs = self._reports.changed_jobs
+        self.changed_jobs: Final = self._reports.changed_jobs
         self._alarms: list[float] = []
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
@@ -245,7 +245,7 @@ class Driver:
             if isinstance(event, JobEnded):
                 self._log(event.job, event)
             if isinstance(event, NodeJoined | NodeLost):
-                self.changed_jobs |= self._core.live.keys() | self._reports.known_jobs()
+                self.changed_jobs.update(self._core.live.keys() | self._reports.known_jobs())
             elif isinstance(event, JobEvent) and not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
         return orders
@@ -319,7 +319,7 @@ class Driver:
         heard_all : whether every message that has arrived was read, so that the silence of an
             agent may be judged.
         """
-        self.changed_jobs |= self._unsettled
+        self.changed_jobs.update(self._unsettled)
         self._recheck_next()
         self._follow_wall_clock()
         now = self._clock()

@@ -316,7 +316,7 @@ class RequestHandler:
             array = self._applications.job(event.job).spec.array
             if array is not None:
                 first, last = event.job + 1, event.job + array.count
-                self._driver.changed_jobs |= self._waits.between(first, last)
+                self._driver.changed_jobs.update(self._waits.between(first, last))
         return answer
 
     def _submit(self, submission: m.Submission) -> int:

@@ -22,7 +22,7 @@ from scheduler.text.formats import counted, format_time
 from simulator.live_runs import RecordedRun, costs, engine_of, measured
 from simulator.results import jobs_csv
 from simulator.results.report import run_of_schedule
-from simulator.study.runner import BEGIN
+from simulator.study.runner import is_result_file
 from simulator.traces.files import check_place, replace_all
 
 #: The journal in the directory of a service, and the metrics beside the results of a simulation.
@@ -101,7 +101,7 @@ def report_command(
                 both, table = what_if(journal, name, policy, inf if last is None else last)
             runs += both
             tables.append(table)
-        elif _is_sweep(source):
+        elif is_result_file(source):
             tables.append(_sweep(source))
         else:
             runs += [_run(each, stories) for each in _single(source)]
@@ -134,7 +134,7 @@ def _run(source: Path, stories: int) -> RunData:
         with reading(source) as journal:
             return recorded_run(journal, path.parent.name if path.is_file() else path.name, stories)
     schedule, workload = jobs_csv.read(source / jobs_csv.NAME)
-    metrics = _metrics(source / METRICS)
+    metrics = jobs_csv.read_metrics(source / METRICS)
     size = metrics.get("processors")
     if size is not None and not (type(size) is int and 0 < size < 2**31):
         raise ReshapeError(
@@ -212,25 +212,6 @@ def _comparison(live: RunData, other: RunData) -> list[list[str]]:
     used = [100 * (run.utilization or 0.0) for run in (live, other)]
     texts = [f"{part:.1f} %" for part in used]
     return [*rows, ["utilisation", *texts, f"{used[1] - used[0]:+.1f} points"]]
-
-
-def _metrics(path: Path) -> dict[str, Any]:
-    """Contents of metrics.json; empty if there is none."""
-    try:
-        metrics = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, RecursionError) as error:
-        raise ReshapeError(f"{path}: cannot be read: {error}") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
-def _is_sweep(source: Path) -> bool:
-    """Whether a file has the results of a sweep, a line of JSON each."""
-    if not source.is_file():
-        return False
-    with source.open("rb") as file:
-        return file.read(len(BEGIN)) == BEGIN
 
 
 def _sweep(source: Path) -> dict[str, Any]:

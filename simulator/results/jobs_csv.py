@@ -13,6 +13,7 @@ for a machine with partitions a column ``partition``. The last column is always
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable
 from functools import partial
 from math import isnan
@@ -201,6 +202,17 @@ def _field(path: Path, line: int, row: dict[str, str], name: str, kind: Any) -> 
     except (TypeError, ValueError):
         text = f"{row[name]!r:.2000}"
         raise ReshapeError(f"{path}:{line}: {name}: {text} is not a valid value") from None
+
+
+def read_metrics(path: Path) -> dict[str, Any]:
+    """Contents of the metrics.json beside such a file; empty if there is none."""
+    try:
+        metrics = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise ReshapeError(f"{path}: cannot be read: {error}") from None
+    return metrics if isinstance(metrics, dict) else {}
 
 
 def job_names(schedule: Schedule) -> list[str]:

@@ -223,6 +223,14 @@ class _Line(msgspec.Struct, frozen=True):
 BEGIN = b'{"run":'
 
 
+def is_result_file(path: Path) -> bool:
+    """Whether a file has results of runs, a line of JSON each."""
+    if not path.is_file():
+        return False
+    with path.open("rb") as file:
+        return file.read(len(BEGIN)) == BEGIN
+
+
 class ResultFile(AbstractContextManager["ResultFile"]):
     """Results of finished runs by key, kept in a file if one is given, a line of JSON each.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from scheduler.journal.journal import Journal
 from scheduler.protocol import messages as m
@@ -65,7 +66,7 @@ class AgentReports:
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
         self.agents: dict[str, AgentState] = {}
-        self.changed_jobs: set[int] = set()
+        self.changed_jobs: Final[set[int]] = set()
         self.started: dict[int, set[int]] = {}
 
     def note(self, agent: AgentState) -> None:
@@ -79,8 +80,8 @@ class AgentReports:
             self.changed_jobs.update(agent.restart_points, agent.folders, agent.groups)
             self._note_memory({}, agent.hello.max_memory_mib)
             return
-        self.changed_jobs |= agent.restart_points ^ before.restart_points
-        self.changed_jobs |= agent.folders ^ before.folders
+        self.changed_jobs.update(agent.restart_points ^ before.restart_points)
+        self.changed_jobs.update(agent.folders ^ before.folders)
         self.changed_jobs.update(
             job
             for job in agent.groups.keys() | before.groups.keys()
@@ -101,7 +102,7 @@ class AgentReports:
 
     def drop(self, node: str) -> None:
         """Forget the report of an agent; the jobs of its groups have changed."""
-        self.changed_jobs |= self.agents.pop(node).groups.keys()
+        self.changed_jobs.update(self.agents.pop(node).groups.keys())
 
     def status(self, node: str, job: int, group: int) -> m.GroupStatus | None:
         """Return the status of a group as the agent of a node reports it, None if it does not."""

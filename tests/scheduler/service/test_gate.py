@@ -43,10 +43,11 @@ class Behind:
         return admitted
 
     def next_report(self) -> GateReport:
-        end = time.monotonic() + PATIENCE_S
+        end, poller = time.monotonic() + PATIENCE_S, select.poll()  # for any file descriptor
+        poller.register(self.link.reports, select.POLLIN)
         while not self.reports:
             assert time.monotonic() < end
-            select.select([self.link.reports], [], [], 1.0)
+            poller.poll(1000)
             self.reports += self.link.read()
         return self.reports.pop(0)
 

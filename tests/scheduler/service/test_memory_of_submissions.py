@@ -82,7 +82,7 @@ def test_queued_jobs_and_their_starts_need_little_memory(tmp_path: Path) -> None
             for order in orders:
                 check_started(order)
                 groups.append(m.GroupStatus(job=order.job, group=1, alive=True))
-            desk.driver.changed_jobs |= desk.components.core.live.keys()  # as a tick does
+            desk.driver.changed_jobs.update(desk.components.core.live.keys())  # as a tick does
             del order, orders
             desk.sent.clear()
     ends = [m.GroupStatus(job=group.job, group=1, alive=False) for group in groups]
