@@ -87,12 +87,14 @@ class SlurmDemo(Demo):
     ----------
     cancelled, returned, expired_with_loss : allocations that were cancelled, that were given back,
         and jobs that lost processes by the end of an allocation.
+    ended : its jobs, as they were before the last allocation was given back.
     """
 
     def __init__(self, slurm: SlurmCluster, service: SlurmService, length: float) -> None:
         super().__init__(service, length)
         self.slurm, self.service = slurm, service
         self.ordinary: list[OrdinaryJob] = []
+        self.ended: list[m.JobInfo] = []
         self.hosts = service.names
         self.allocations = self.returned = self.expired_with_loss = 0
 
@@ -107,7 +109,8 @@ class SlurmDemo(Demo):
             self.say(f"ordinary Slurm job {each.number}: {each.state}")
         self.continue_queue()
         self.use_pool()
-        self.service.release()
+        self.ended = [self.service.job(job) for job in self.jobs]
+        self.service.release()  # the service ends with its allocation
         self.returned += 1
         self.say("the allocation is given back")
 
@@ -212,7 +215,7 @@ def main(words: list[str] | None = None) -> int:
                 with service:
                     demo = SlurmDemo(slurm, service, options.length)
                     demo.run()
-                    jobs = [service.job(job) for job in demo.jobs]
+                    jobs = demo.ended
                     if options.report is not None:
                         service.write_report(options.report, "Jobs inside Slurm")
                 others = all(each.is_verified for each in demo.ordinary)
