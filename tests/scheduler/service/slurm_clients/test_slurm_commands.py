@@ -369,8 +369,10 @@ def test_ends_and_nodes(programs: SlurmPrograms, shared_service: Any) -> None:
         told = programs.call("sacct", "-nPX", "-j", job, "-S", since, "-o", fields, "-N", "local")
         assert re.fullmatch(r"CANCELLED\|local\|\d+\|4320\n", told)
     assert programs.call("sacct", "-nPX", "-j", job, "-S", "tomorrow") == ""
-    assert programs.call("sacct", "-nPX", "-j", job, "-o", "reason") == "\n", "a line for the job"
     assert programs.call("sacct", "-nPX", "-j", job, "-N", "n[1-9]") == ""
+    job = int(programs.call("sbatch", "--parsable", "--wrap", "true"))
+    shared_service.wait(job)
+    assert programs.call("sacct", "-nPX", "-j", job, "-o", "reason") == "\n", "a line for the job"
 
 
 def test_ended_jobs_are_listed_in_several_requests(
