@@ -395,10 +395,11 @@ def lost_submission() -> KeptSubmission:
 
 
 def connect_to_read(path: Path) -> sqlite3.Connection:
-    """Open the file of a journal for reading alone.
+    """Open the file of a journal read-only.
 
-    SQLite has to be told that nobody writes to a file beside which it can create none, as in a
-    snapshot. A journal to which a service writes has its log beside it.
+    SQLite creates files beside a database that others may write to. In a read-only folder, such as
+    a snapshot, it cannot, so the file is opened as immutable. A journal to which a service writes
+    has its write-ahead log beside it, and is never opened so.
     """
     is_still = not (os.access(path.parent, os.W_OK) or path.with_name(f"{path.name}-wal").exists())
     uri = f"{path.absolute().as_uri()}?mode=ro{'&immutable=1' if is_still else ''}"

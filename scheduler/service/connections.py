@@ -235,7 +235,7 @@ class Connections:
         self._refuse(
             "message",
             "the memory of the service has grown by %d MiB, possibly by messages without an end or"
-            " answers that nobody reads: all connections are closed, and their peers connect again",
+            " unread answers: all connections are closed, and their peers connect again",
             growth >> 20,
         )
         self._files.restore()
