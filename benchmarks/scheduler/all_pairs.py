@@ -32,12 +32,23 @@ def forces(of: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float
     return result
 
 
-def wait_until(at: float, comm: MPI.Comm) -> None:
-    """Sleep until a time of `time.perf_counter`, and until all other ranks come here."""
-    time.sleep(max(0.0, at - time.perf_counter()))
-    others = comm.Ibarrier()
-    while not others.Test():
-        time.sleep(0.0005)  # a rank that waits inside MPI would occupy the core
+def gathered(
+    part: NDArray[np.float64], n: int, comm: MPI.Comm, until: float | None
+) -> NDArray[np.float64]:
+    """Collective over comm. Return the forces on all n bodies, (n, 3), from those of each rank.
+
+    With `until`, a time of `time.perf_counter`, a rank sleeps until then and while it waits for
+    others: inside MPI it would occupy the core that computes for them.
+    """
+    if until is None:
+        return np.concatenate(comm.allgather(part))
+    time.sleep(max(0.0, until - time.perf_counter()))
+    found, size = np.empty((n, 3)), comm.size
+    counts = [3 * ((rank + 1) * n // size - rank * n // size) for rank in range(size)]
+    gathering = comm.Iallgatherv(part, [found, counts])
+    while not gathering.Test():
+        time.sleep(0.0005)
+    return found
 
 
 def main() -> int:
@@ -57,9 +68,8 @@ def main() -> int:
             own = before[rank * n // size : (rank + 1) * n // size]
             began = time.perf_counter()
             part = forces(own, before)
-            if options.rate:
-                wait_until(began + len(own) * n / options.rate, app.comm)
-            found = np.concatenate(app.comm.allgather(part))
+            until = began + len(own) * n / options.rate if options.rate else None
+            found = gathered(part, n, app.comm, until)
             positions.local[:] = before + STEP_S * found
         some = np.linspace(0, n - 1, CHECKED, dtype=int)
         verified = bool(np.allclose(forces(before[some], before), found[some]))
