@@ -25,7 +25,8 @@ from scheduler.client.requests.job_options import Changes, JobOptions, keyword_f
 from scheduler.client.requests.script_file import options_of, read_script, script_submission
 from scheduler.client.requests.submission import check_places, prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts
-from scheduler.model.arrays import LAST, JobName, TaskArray
+from scheduler.model.arrays import LAST, JobName, TaskArray, positions_of
+from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import A, ServiceConnection, connect, expect
 
@@ -89,6 +90,18 @@ class JobHandle:
         if self.tasks:
             raise ReshapeError(f"{self.named} are several tasks: name one of them, or the array")
         return self.id
+
+    def numbers(self) -> ProcSet:
+        """Numbers of the job, or of the tasks; raises ReshapeError if there is no such task."""
+        if not self.tasks:
+            return ProcSet.span(self.id, 1)
+        try:
+            positions = positions_of(array_of(self._client, self.id), TaskArray.parse(self.tasks))
+        except ValueError as error:
+            raise ReshapeError(f"array {self.id}: {error}") from None
+        first = self.id + 1  # the number of the task at position 0
+        spans = positions.intervals
+        return ProcSet.union(ProcSet.span(first + begin, end + 1 - begin) for begin, end in spans)
 
     def info(self) -> m.JobInfo:
         """Describe the job."""

@@ -10,13 +10,11 @@ from typing import Any
 import click
 
 from reshape.cli.options import ParsedText, WholeRange, example
-from reshape.errors import ReshapeError
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api.client import (
     MOST_ENDED,
     PAGE,
     Client,
-    array_of,
     forecast,
     list_jobs,
 )
@@ -50,8 +48,9 @@ from scheduler.client.options import (
 )
 from scheduler.client.sites import actions
 from scheduler.forecasts.answers import Starts
-from scheduler.model.arrays import JobName, TaskArray, positions_of
+from scheduler.model.arrays import JobName
 from scheduler.model.job import JobState
+from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.tables import render
@@ -91,28 +90,21 @@ def _matching(
     matching = choose(jobs, user=",".join(users) if users else None, **choices)
     if numbers is None:
         return matching
-    spans = [span for each in numbers for span in _spans(service, each)]
+    wanted = ProcSet.union(_numbers(service, named) for named in numbers)
+    spans = wanted.intervals
     return [
         job
         for job in matching
-        if any(first <= job.job <= last or has_task(job, first, last) for first, last in spans)
+        if job.job in wanted or any(has_task(job, first, last) for first, last in spans)
     ]
 
 
-def _spans(service: Client, named: JobRange) -> list[tuple[int, int]]:
-    """First and last numbers of the jobs that a range stands for, or a name."""
-    if named.last is not None:
-        return [(named.first.job, named.last)]
-    job = service.job(named.first)
-    if not job.tasks:
-        return [(job.id, job.id)]
-    array = array_of(service, job.id)
-    try:
-        positions = positions_of(array, TaskArray.parse(job.tasks))
-    except ValueError as error:
-        raise ReshapeError(f"array {job.id}: {error}") from None
-    begin = job.id + 1
-    return [(begin + first, begin + last) for first, last in positions.intervals]
+def _numbers(service: Client, named: JobRange) -> ProcSet:
+    """Numbers of the jobs that a range stands for, or a name."""
+    if named.last is None:
+        return service.job(named.first).numbers()
+    first = named.first.job
+    return ProcSet.span(first, named.last + 1 - first)
 
 
 @click.command()

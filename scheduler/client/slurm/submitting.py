@@ -13,7 +13,7 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client, JobHandle, array_of, ended_jobs, list_jobs
+from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs
 from scheduler.client.columns import one_by_one
 from scheduler.client.requests.script_file import (
     JobScript,
@@ -34,7 +34,7 @@ from scheduler.client.scripts.step_streams import StepOutput, files_of, own_inpu
 from scheduler.client.slurm import variables
 from scheduler.client.slurm.listings import all_as_slurm, chosen, states
 from scheduler.client.tables import exit_status
-from scheduler.model.arrays import TaskArray, names, positions_of
+from scheduler.model.arrays import TaskArray, names
 from scheduler.model.procset import ProcSet
 from scheduler.model.requests import signal_number
 from scheduler.protocol import messages as m
@@ -283,16 +283,10 @@ def _numbers(service: Client, named: JobHandle, arrays: Mapping[int, str]) -> Pr
 
     `arrays` are the tasks of the arrays among the jobs of the queue, by number.
     """
-    first = named.id + 1
+    if named.tasks:
+        return named.numbers()
     array = arrays[named.id] if named.id in arrays else list_jobs(service, named.id).jobs[0].array
-    if not named.tasks:
-        return ProcSet.span(named.id, 1 + (TaskArray.parse(array).count if array else 0))
-    try:
-        positions = positions_of(array_of(service, named.id), TaskArray.parse(named.tasks))
-    except ValueError as error:
-        raise ReshapeError(f"array {named.id}: {error}") from None
-    spans = positions.intervals
-    return ProcSet.union(ProcSet.span(first + begin, end + 1 - begin) for begin, end in spans)
+    return ProcSet.span(named.id, 1 + (TaskArray.parse(array).count if array else 0))
 
 
 def salloc(_words: Sequence[str]) -> None:
