@@ -100,7 +100,7 @@ class PassConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ----------
     max_jobs : depth of the passes of scenarios that reserve starts for more than one queued job, or
         reserve on a reservation table, unless `parameters` has ``backfill.max_jobs``; None: no
-        bound. Other passes find their jobs by search trees or by groups of equal requests.
+        bound. Other passes find their jobs by an index of the queue or by groups of equal requests.
     longest_s : longest processor time of a decision, s. After a longer one the depth of passes is
         reduced; see `scheduler.service.driver`. None: no bound.
     """

@@ -182,7 +182,7 @@ class Scenario(msgspec.Struct, frozen=True):
 
     @property
     def needs_index(self) -> bool:
-        """Whether the pass asks the queue's search trees for the first job that fits."""
+        """Whether the pass asks the queue's index for the first job that fits."""
         return self.own_scheduling is None and self.backfill.needs_index
 
     def resizing_of(self, queue: str) -> Resizing | None:

@@ -1,9 +1,9 @@
-"""Search trees and groups for the next queued job that fits.
+"""Index of the queue, and groups of equal requests, for the next queued job that fits.
 
 Jobs are grouped by the fewest processors on which they may start. The jobs of one size are kept in
-order, in short blocks, and a tree over the blocks holds the smallest estimate below each node. A
-query costs one comparison for each size that fits, whatever the length of the queue, plus the
-logarithm of the number of blocks for each size that has an answer.
+order, in blocks, each with its smallest estimate. A query costs one comparison for each size that
+fits and has no answer, whatever the length of the queue; for each other size it skips the blocks
+without an answer, by one comparison each, and looks through one block.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Limit: TypeAlias = tuple[int, float]
 
 LONGEST_S = sys.float_info.max
 MANY = sys.maxsize  # more processors than any machine has
-BLOCK_LENGTH = 32
+BLOCK_LENGTH = 64
 
 
 class JobBlock:
@@ -52,36 +52,35 @@ class JobsOfOneSize:
     Parameters
     ----------
     block_length : number of jobs in a block at which it is split in two.
+
+    Attributes
+    ----------
+    least : smallest estimate, s; inf without jobs.
     """
 
     def __init__(self, block_length: int = BLOCK_LENGTH) -> None:
         self._block_length = block_length
         self._blocks = [JobBlock([], [], [])]
         self._lasts: list[QueuePosition] = []  # separators between a block and the next
-        self._empty = 0  # empty blocks; they are dropped when they are half of all blocks
-        self._leaves = 1  # leaves of the tree, a power of two >= the number of blocks
-        self._least = [inf, inf]  # the tree: node i has the children 2 i and 2 i + 1
-
-    @property
-    def least(self) -> float:
-        """Smallest estimate, s; inf without jobs."""
-        return self._least[1]
+        self._least_of = [inf]  # smallest estimate of each block
+        self.least = inf
 
     def add(self, job: Job) -> None:
         """Insert a job at its queue position."""
         position = job.queue_position
         i = bisect_left(self._lasts, position) if self._lasts else 0
         block = self._blocks[i]
-        self._empty -= not block.jobs
         estimate_s = _finite(job.estimate_s)
         j = bisect_left(block.positions, position)
         block.positions.insert(j, position)
         block.estimates.insert(j, estimate_s)
         block.jobs.insert(j, job)
+        if estimate_s < self._least_of[i]:
+            self._least_of[i] = estimate_s
+            if estimate_s < self.least:
+                self.least = estimate_s
         if len(block.jobs) >= self._block_length:
             self._split(i)
-        else:
-            self._lower(i, estimate_s)
 
     def remove(self, job: Job) -> None:
         """Remove a job."""
@@ -91,76 +90,36 @@ class JobsOfOneSize:
         j = bisect_left(block.positions, position)
         estimate_s = block.estimates.pop(j)
         del block.positions[j], block.jobs[j]
-        if estimate_s <= self._least[self._leaves + i] and estimate_s not in block.estimates:
-            self._update(i)
-        self._empty += not block.jobs
-        if self._empty * 2 > len(self._blocks) > 1:
-            self._rebuild()
+        if not block.jobs and self._lasts:
+            del self._blocks[i], self._least_of[i], self._lasts[min(i, len(self._lasts) - 1)]
+        elif estimate_s <= self._least_of[i]:
+            self._least_of[i] = block.least()
+        if estimate_s <= self.least:
+            self.least = min(self._least_of)
 
     def first_within(self, estimate_s: float) -> tuple[QueuePosition, Job]:
         """First job of at most this estimate (s), which must be at least `least`."""
-        block = self._find_block(estimate_s)
-        for i, length_s in enumerate(block.estimates):
-            if length_s <= estimate_s:
-                return block.positions[i], block.jobs[i]
-        raise AssertionError(f"the tree names a block without a job of at most {estimate_s} s")
-
-    def _find_block(self, estimate_s: float) -> JobBlock:
-        """First block that has a job of at most this estimate."""
-        tree, node, leaves = self._least, 1, self._leaves
-        while node < leaves:
-            node *= 2
-            if tree[node] > estimate_s:
-                node += 1
-        return self._blocks[node - leaves]
+        i = 0
+        while self._least_of[i] > estimate_s:
+            i += 1
+        block, j = self._blocks[i], 0
+        while block.estimates[j] > estimate_s:
+            j += 1
+        return block.positions[j], block.jobs[j]
 
     def _split(self, i: int) -> None:
         block, is_last = self._blocks[i], i == len(self._blocks) - 1
         # Jobs mostly arrive in order, so the last block is split near its end and stays full.
         count = len(block.jobs)
         at = count - 1 if is_last else count // 2
-        self._blocks[i : i + 1] = [block.part(0, at), block.part(at, count)]
+        parts = [block.part(0, at), block.part(at, count)]
+        self._blocks[i : i + 1] = parts
+        self._least_of[i : i + 1] = [part.least() for part in parts]
         self._lasts.insert(i, block.positions[at - 1])
-        if i + 2 == len(self._blocks) <= self._leaves:
-            self._update(i)
-            self._update(i + 1)
-        else:
-            self._rebuild()
-
-    def _rebuild(self) -> None:
-        """Drop empty blocks and build the tree again."""
-        kept = [i for i, block in enumerate(self._blocks) if block.jobs] or [0]
-        self._blocks = [self._blocks[i] for i in kept]
-        self._lasts = [self._lasts[i] for i in kept[:-1]]
-        self._empty = 0 if self._blocks[0].jobs else 1
-        leaves = 1
-        while leaves < len(kept):
-            leaves *= 2
-        least = [block.least() for block in self._blocks]
-        tree = [inf] * leaves + least + [inf] * (leaves - len(least))
-        for node in range(leaves - 1, 0, -1):
-            tree[node] = min(tree[2 * node], tree[2 * node + 1])
-        self._least, self._leaves = tree, leaves
-
-    def _lower(self, i: int, estimate_s: float) -> None:
-        """Update the tree for an estimate that was added to a block."""
-        node, tree = self._leaves + i, self._least
-        while node and estimate_s < tree[node]:
-            tree[node] = estimate_s
-            node //= 2
-
-    def _update(self, i: int) -> None:
-        """Update the tree for a block that has changed."""
-        node, tree = self._leaves + i, self._least
-        least = self._blocks[i].least()
-        while node and tree[node] != least:
-            tree[node] = least
-            node //= 2
-            least = min(tree[2 * node], tree[2 * node + 1]) if node else inf
 
 
 def _finite(estimate_s: float) -> float:
-    """Estimate with inf replaced by `LONGEST_S`: in the tree, inf stands for no job."""
+    """Estimate with inf replaced by `LONGEST_S`: inf stands for no job."""
     return estimate_s if estimate_s < inf else LONGEST_S
 
 
@@ -272,7 +231,7 @@ RequestKey: TypeAlias = tuple[int, float, float, float, int, float, Topology | N
 class AlikeJobs:
     """Queued jobs in groups of equal requests.
 
-    The priority of an order that ages changes with time, so that no search tree can hold it. But
+    The priority of an order that ages changes with time, so that no index can hold it. But
     jobs of equal requests keep their order in it. Only the first job of each group has to be
     compared with others, which is faster than a look at all jobs if many requests are equal.
 

@@ -2,7 +2,7 @@
 
 A scheduling pass asks for the first job, for the jobs that arrived since the last pass, and for the
 next job that fits. A job that starts in the pass after its arrival costs little: only jobs that
-have to wait are inserted into the search trees of `Candidates`.
+have to wait are inserted into the index of `Candidates`.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ class Queue:
     ----------
     order : queue order.
     backfill_order : order in which jobs behind the head are tried; None: the queue order.
-    indexed : whether to keep the search trees, for a backfill order that does not age.
+    indexed : whether to keep the index, for a backfill order that does not age.
 
     Attributes
     ----------
     jobs : job number -> job, in order of arrival.
     ages : whether one of the orders changes with time.
     sorted_at : when an order that ages was last applied to all jobs, s.
-    is_indexed : whether there are search trees.
-    candidates : the search trees, in backfill order.
+    is_indexed : whether there is an index.
+    candidates : the index, in backfill order.
     withdrawn : numbers of jobs that left the queue and may come back, since it was last rebuilt.
     """
 
@@ -57,7 +57,7 @@ class Queue:
         self._last: QueuePosition = (None, 0)  # of the latest arrival
         self._arrived_in_order = True
         self.withdrawn: set[int] = set()
-        self._new: dict[int, Job] = {}  # jobs that are not in the search trees
+        self._new: dict[int, Job] = {}  # jobs that are not in the index
         #: Jobs that `first_jobs` has not passed over, in order of arrival; None: all jobs.
         self._examinable: dict[int, Job] | None = None
         self._smallest_new = MANY  # a lower bound of their numbers of processors
@@ -294,17 +294,17 @@ class Queue:
         self._examinable = None
 
     def arrived(self, now: float) -> list[Job]:
-        """Jobs that are not in the search trees, in backfill order."""
+        """Jobs that are not in the index, in backfill order."""
         new = list(self._new.values())
         return new if len(new) < 2 else self.in_backfill_order(new, now)
 
     def index(self, job: Job) -> None:
-        """Insert an arrived job that has to wait into the search trees."""
+        """Insert an arrived job that has to wait into the index."""
         if self.is_indexed and self._new.pop(job.id, None) is not None:
             self.candidates.add(self._positioned(job))
 
     def index_all(self) -> None:
-        """Insert all arrived jobs into the search trees."""
+        """Insert all arrived jobs into the index."""
         if self.is_indexed:
             for job in self._new.values():
                 self.candidates.add(self._positioned(job))
@@ -318,7 +318,7 @@ class Queue:
         return job
 
     def set_aside(self, job: Job) -> None:
-        """Remove a job from the search trees until it is inserted again."""
+        """Remove a job from the index until it is inserted again."""
         if self.is_indexed and job.id not in self._new:
             self.candidates.remove(job)
             self._new[job.id] = job
@@ -326,7 +326,7 @@ class Queue:
 
     @property
     def smallest(self) -> int:
-        """Lower bound of the processors that a queued job requests; 0 without search trees."""
+        """Lower bound of the processors that a queued job requests; 0 without an index."""
         if not self.is_indexed:
             return 0
         indexed = self.candidates.smallest

@@ -115,7 +115,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def needs_index(self) -> bool:
-        """Whether the pass asks the queue's search trees for the first job that fits."""
+        """Whether the pass asks the queue's index for the first job that fits."""
         few = self.reservations not in (0, None) and self.max_jobs is None
         return few and self.pick == "first"
 

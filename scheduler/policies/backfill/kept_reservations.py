@@ -94,7 +94,7 @@ class KeptReservations(PassReservations):
         return self._profile.earlier(needed, estimate_s, at) <= now
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees that fits into the profile now."""
+        """First job of the index that fits into the profile now."""
         return self.state.queue.candidates.next(self._profile.lasting())
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:

@@ -226,7 +226,7 @@ class ProfilePass(SchedulingPass):
     # Jobs that delay no reservation.
 
     def _start_searched(self, reservations: PassReservations) -> None:
-        """Start the jobs that the search trees of the queue find."""
+        """Start the jobs that the index of the queue finds."""
         queue = self.state.queue
         while (job := reservations.next_candidate()) is not None:
             if not self._start_one(job, reservations):
@@ -329,7 +329,7 @@ class HeadReservation(PassReservations):
         return extra
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees that may be admitted."""
+        """First job of the index that may be admitted."""
         state, free = self.state, self.state.machine.free_count
         extra = processors_of(self._extra) if state.multi_resource else cast("int", self._extra)
         most_extra = extra if extra < free else free
@@ -395,7 +395,7 @@ class PlaceReservation(PassReservations):
         return state.now + job.estimate_s <= self.earliest.at or self._fits_outside(needed)
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees that may be admitted."""
+        """First job of the index that may be admitted."""
         candidates, free = self.state.queue.candidates, self.state.machine.free_count
         if not any(self._fits(size) for size in candidates.sizes(free)):
             return None

@@ -60,7 +60,7 @@ class PassReservations:
         raise NotImplementedError
 
     def next_candidate(self) -> Job | None:
-        """First job of the search trees, in backfill order, that the reservations may admit."""
+        """First job of the index, in backfill order, that the reservations may admit."""
         raise NotImplementedError
 
     def start(self, job: Job, choice: Facts = NO_FACTS) -> bool:

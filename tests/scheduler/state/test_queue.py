@@ -1,4 +1,4 @@
-"""The search trees of the queue and the sums of expected releases, against slow twins."""
+"""The index of the queue and the sums of expected releases, against slow twins."""
 
 from __future__ import annotations
 
