@@ -519,7 +519,7 @@ class Application(Registrations):
             began = time.monotonic()
             words[PLACE] = job.iteration
             yield job.iteration
-            job.iteration += 1
+            job.iteration, job.done = job.iteration + 1, job.done + 1
             ended = time.monotonic()
             words[PLACE], words[AT] = job.iteration - 0.5, ended
             job.pace.passed(ended - began)

@@ -422,7 +422,8 @@ class Registrations:
         job, state = self._here(), _state_in(saved)
         self._saved = saved
         self._is_fresh_start = False
-        job.loop, job.iteration, job.before = state.loop, state.iteration, state.before
+        job.loop, job.iteration = state.loop, state.iteration
+        job.done = state.before + state.iteration
         job.state.update(state.load_state())
 
     def _close_registrations(self) -> None:

@@ -32,8 +32,7 @@ class Processes:
     folder : shared-memory folder of the job; None: private memory, and no restart point.
     groups : group of each rank of `comm`.
     epoch : serial number of the last committed resize.
-    iteration : number of the next iteration of the loop.
-    before : iterations finished in earlier loops.
+    done : iterations finished in all loops.
     spares : memory for the next local parts of this process.
     """
 
@@ -42,19 +41,13 @@ class Processes:
     folder: Path | None
     groups: tuple[int, ...]
     epoch: int = 0
-    iteration: int = 0
-    before: int = 0
+    done: int = 0
     spares: Spares = field(default_factory=Spares)
 
     @property
     def memory(self) -> RankMemory:
         """Where the local parts of this rank lie."""
         return RankMemory(self.folder, self.epoch, self.comm.rank)
-
-    @property
-    def done(self) -> int:
-        """Number of iterations finished in all loops."""
-        return self.before + self.iteration
 
 
 class Registered:

@@ -66,6 +66,7 @@ class JobContext(Processes):
     ragged : sparse matrices and lists of items by name.
     state : values of `Application.state`.
     loop : number of the loop of the program that the job is in, from 0.
+    iteration : number of the next iteration of the loop.
     total : number of iterations of the loop; None: not known.
     request : what the program has requested of its size last.
     expected : number of iterations that the job is expected to have, by its own account of its
@@ -87,6 +88,7 @@ class JobContext(Processes):
     ragged: dict[str, Ragged] = field(default_factory=dict)
     state: dict[str, Any] = field(default_factory=dict)
     loop: int = 0
+    iteration: int = 0
     total: int | None = 0
     request: SizeRequest | None = None
     expected: int = 0
@@ -106,13 +108,18 @@ class JobContext(Processes):
         return tuple(self.declarations)
 
     @property
+    def before(self) -> int:
+        """Number of iterations finished in earlier loops."""
+        return self.done - self.iteration
+
+    @property
     def goes_on(self) -> bool:
         """Whether the loop has another iteration, unless the program leaves it."""
         return self.total is None or self.iteration < self.total
 
     def next_loop(self) -> None:
         """Enter the next loop of the program."""
-        self.loop, self.before, self.iteration = self.loop + 1, self.done, 0
+        self.loop, self.iteration = self.loop + 1, 0
 
     def open_each_size(self) -> None:
         """Collective over comm. Open what depends on the size and is closed, in order."""

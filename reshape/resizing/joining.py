@@ -61,7 +61,7 @@ class Address(NamedTuple):
 
 
 #: Fields of a `JobContext` that a group takes over when it joins.
-_TOLD = ("epoch", "iteration", "before", "verify", "topology", "request", "expected")
+_TOLD = ("epoch", "iteration", "done", "verify", "topology", "request", "expected")
 
 
 class JobStatus(NamedTuple):
