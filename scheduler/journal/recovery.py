@@ -36,6 +36,7 @@ from scheduler.model.job import FINAL
 from scheduler.model.machine import Machine
 from scheduler.model.procset import ProcSet
 from scheduler.policies.containment import ErrorReporter, description, line_of
+from scheduler.text.formats import listed
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +76,8 @@ def recover(
     Raises
     ------
     ConfigError : the scenario of `config` is not known; other partitions, and jobs that are not
-        finished; another network than the journal's.
+        finished; another network than the journal's; a job holds processors of a node that
+        `config` does not name any more.
     DamagedJournalError : the state of the scheduler cannot be read.
     """
     _check_network(journal, config.machine())
@@ -92,6 +94,7 @@ def recover(
                 journal.report_unreadable(what, KeyError(name))
                 launch.submission = lost_submission()
                 break
+    _check_nodes(journal, core, config)
     _check_partitions(core, config)
     _report_changes(journal, core)
     journal.add_settings(settings_of(core))
@@ -173,6 +176,33 @@ def _check_network(journal: Journal, configured: Machine) -> None:
             " with the machine file it had, or in another --dir",
             field="machine",
         )
+
+
+#: Key in `meta` of the nodes that the configuration of the last run named (JSON).
+_CONFIGURED = "configured nodes"
+
+_names = json.Decoder(list[str])
+
+
+def _check_nodes(journal: Journal, core: Core, config: ServeConfig) -> None:
+    """Refuse a configuration without a node on which jobs run, since they would end.
+
+    The nodes of a Slurm allocation end with it, and those of pools are in no configuration.
+    """
+    before = _names.decode(journal.meta(_CONFIGURED) or "[]")
+    gone = sorted({*before} - {node.name for node in config.nodes})
+    held = {number: ProcSet.union(job.own_groups.values()) for number, job in core.live.items()}
+    for name in gone:
+        jobs = [number for number, part in held.items() if name in core.machine.by_node(part)]
+        if jobs:
+            raise ConfigError(
+                f"{listed('job', sorted(jobs))} hold{'s' * (len(jobs) == 1)} processors of node"
+                f" {name}, which has no line any more: serve with the line, and let the node drain"
+                f" (reshape node drain {name}) until its jobs have left it",
+                field="nodes",
+            )
+    lasting = [node.name for node in config.nodes if node.launcher != "slurm"]
+    journal.note_meta(_CONFIGURED, json.encode(lasting).decode())
 
 
 def _check_partitions(core: Core, config: ServeConfig) -> None:

@@ -245,8 +245,8 @@ class SystemMonitor:
             raise ReshapeError(
                 f"the agent of {hello.node} shows another secret: its directory is not this one"
             )
-        is_known = hello.node in self._nodes or hello.node in self.pool_nodes
-        if is_known and hello.node not in self.nodes and not hello.ends:
+        if hello.node not in self.nodes and not hello.ends:
+            # Its jobs were lost for the service, so their processes may not continue.
             self._send(identity, m.AgentStop())
         self._check_node(hello.node, is_remote=is_remote)
         before, *place = self._before.get(hello.node, (None,))

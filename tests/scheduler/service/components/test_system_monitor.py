@@ -9,6 +9,7 @@ import pytest
 from desk import Desk
 from waiting import wait_until
 
+from reshape.errors import ConfigError
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.protocol import messages as m
 
@@ -91,3 +92,30 @@ def test_a_configured_node_that_was_removed_is_named_at_the_start(
         desk = Desk(tmp_path / "service", nodes)
         desk.components.journal.close()
     assert "node b was removed: reshape node resume b takes it back" in caplog.text
+
+
+def test_a_configuration_without_a_node_on_which_a_job_runs_is_refused(tmp_path: Path) -> None:
+    """The job would start again while its processes on that node still run."""
+    a, b = (NodeConfig(name, 2, launcher="none") for name in "ab")
+    desk = Desk(tmp_path / "service", [a, b])
+    desk.hello(node="b")
+    desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 1, 60.0, requeue=True)))
+    desk.components.journal.close()
+    refusal = "job 1 holds processors of node b, which has no line any more: serve with the line"
+    with pytest.raises(ConfigError, match=refusal):
+        Desk(tmp_path / "service", [a])
+    desk = Desk(tmp_path / "service", [a, b])
+    desk.hello(node="b", groups=[m.GroupStatus(job=1, group=1, alive=False, exit_code=0)])
+    desk.components.journal.close()
+    Desk(tmp_path / "service", [a]).components.journal.close()
+
+
+def test_an_agent_of_a_node_without_a_line_ends(tmp_path: Path) -> None:
+    """It may still run processes of jobs that the service does not have there."""
+    desk = Desk(tmp_path / "service", [NodeConfig("a", 2, launcher="none")])
+    stop, refusal = desk.hello(node="b")
+    assert isinstance(stop, m.AgentStop)
+    assert isinstance(refusal, m.Failure)
+    assert refusal.message == "node 'b' is not configured; there are a"
+    assert [type(answer) for answer in desk.hello(node="b", ends=True)] == [m.Failure]
+    desk.components.journal.close()
