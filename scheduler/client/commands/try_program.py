@@ -210,6 +210,11 @@ def _conclude(run: TrialRun, steps: Sequence[Step], differences: TrialComparison
         click.echo(f"note: the program ended before {len(steps) - len(run.done)} of the resizes")
     if any(step.kill == "job" for step in run.done):
         click.echo("note: after a restart from a checkpoint lines are repeated: each counts once")
+        if any(line.startswith("file ") for line in differences.mistakes):
+            click.echo(
+                "note: a checkpoint does not hold the files that a program writes by itself: see"
+                " 'Files that the program appends to' in docs/checkpoints.md"
+            )
     if differences.mistakes:
         click.echo("note: --ignore REGEX leaves out what differs in each run, such as times")
         return _MISTAKE

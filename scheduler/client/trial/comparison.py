@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import zipfile
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,8 @@ _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _NUMBER = "\n"
 _MOST_SHOWN = 5
 _MOST_WIDTH = 200
+#: Lines of a text that are searched for those that only one text has; it may take a second.
+_MOST_ALIGNED = 20_000
 
 
 class TrialResults(NamedTuple):
@@ -128,11 +131,8 @@ class TrialComparison:
         except UnicodeDecodeError:
             self.mistakes.append(f"{name}: other bytes")
             return
-        numbered = [
-            [f"line {k}: {line}" for k, line in enumerate(filter(self._keeps, lines), start=1)]
-            for lines in texts
-        ]
-        self._compare_lines(name, numbered[0], numbered[1])
+        kept = [list(filter(self._keeps, lines)) for lines in texts]
+        self._compare_lines(name, *_numbered_apart(*kept))
 
     def _compare_arrays(self, name: str, a: NDArray[Any], b: NDArray[Any]) -> None:
         """Compare two arrays; the tolerance is relative to the largest element."""
@@ -185,6 +185,36 @@ class _LinesOfText:
     def left(self) -> list[str]:
         """Lines that were not paired."""
         return [line for line, is_left in zip(self._lines, self._is_left, strict=True) if is_left]
+
+
+def _numbered_apart(plain: Sequence[str], resized: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Lines of two texts that differ, with their numbers.
+
+    A line that only one text has does not shift those behind it. Lines that stand for each other
+    have one number, so that they can be compared.
+    """
+    apart: tuple[list[str], list[str]] = [], []
+    for _, begin, end, other, other_end in _differences(plain, resized):
+        apart[0].extend(f"line {k + 1}: {plain[k]}" for k in range(begin, end))
+        shift = begin - other if end > begin else 0
+        apart[1].extend(f"line {k + shift + 1}: {resized[k]}" for k in range(other, other_end))
+    return apart
+
+
+def _differences(
+    plain: Sequence[str], resized: Sequence[str]
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """Yield the spans of two texts that differ, as difflib does; of long texts those by number."""
+    if max(len(plain), len(resized)) <= _MOST_ALIGNED:
+        codes = SequenceMatcher(None, plain, resized).get_opcodes()
+        yield from (code for code in codes if code[0] != "equal")
+        return
+    for k, (line, other) in enumerate(zip(plain, resized, strict=False)):
+        if line != other:
+            yield "replace", k, k + 1, k, k + 1
+    both = min(len(plain), len(resized))
+    if len(plain) != len(resized):
+        yield "replace", both, len(plain), both, len(resized)
 
 
 def _numbers(line: str) -> list[float]:

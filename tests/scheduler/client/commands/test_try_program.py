@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import indent
 
 import pytest
 from paths import ROOT
@@ -99,6 +100,29 @@ def test_a_program_that_restarts_where_it_was_is_equal(temporary: Path) -> None:
     assert "processes, the joining group is killed" in text
     assert "processes, the job is killed within" in text
     assert "the job is killed and restarts with 2 processes" in text
+
+
+def appending(block: str) -> str:
+    """Program with a loop of the page docs/checkpoints.md."""
+    loop = indent(block.replace("5000", "40").replace("...", "energy = step / 7"), "    ")
+    head = f"{HEAD}\nwith reshape.application() as app:\n    app.checkpoint(every=3)\n"
+    return f'{head}    if app.is_fresh_start:\n        app.state["written"] = 0\n{loop}'
+
+
+@pytest.mark.parametrize("cuts", [True, False])
+def test_a_program_that_appends_to_a_file(temporary: Path, cuts: bool) -> None:
+    page = (ROOT / "docs" / "checkpoints.md").read_text()
+    (block,) = (
+        found for found in re.findall(r"```python\n(.*?)```", page, re.S) if "truncate" in found
+    )
+    program = appending(block if cuts else re.sub(r"file\.truncate.*", "pass", block))
+    options = ["-n", "1", "--max", "2", "--seed", "3", "--resizes", "3", "--kill"]
+    code, text = attempt(temporary, program, *options)
+    assert "the job is killed and restarts" in text
+    assert code == (0 if cuts else 1), text
+    assert ("a checkpoint does not hold the files" in text) is not cuts
+    assert ("file run.log only with resizes: line" in text) is not cuts
+    assert "file run.log only without resizes" not in text
 
 
 LOOP = (

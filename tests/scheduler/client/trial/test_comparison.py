@@ -143,6 +143,31 @@ def test_texts_are_compared_line_by_line(folders: tuple[Path, Path]) -> None:
     ]
 
 
+def test_a_repeated_line_of_a_text_does_not_shift_the_others(folders: tuple[Path, Path]) -> None:
+    rows = [f"{k} {k / 7!r}" for k in range(300)]
+    close = [*rows[:100], f"100 {100 / 7 * (1 + 1e-15)!r}", *rows[101:]]
+    (folders[0] / "out.txt").write_text("\n".join(rows))
+    (folders[1] / "out.txt").write_text("\n".join([*close[:43], *close[41:250], *close[251:]]))
+    found = of_files(folders)
+    assert found.mistakes == [
+        f"file out.txt only without resizes: line 251: {rows[250]}",
+        f"file out.txt only with resizes: line 42: {rows[41]}",
+        f"file out.txt only with resizes: line 43: {rows[42]}",
+    ]
+    assert found.rounding == ["file out.txt: numbers of 1 line differ by 1.1e-15 at most"]
+
+
+def test_long_texts_are_compared_by_the_numbers_of_their_lines(folders: tuple[Path, Path]) -> None:
+    rows = [f"x {k % 3}" for k in range(50_000)]
+    (folders[0] / "out.txt").write_text("\n".join(rows))
+    (folders[1] / "out.txt").write_text("\n".join([*rows[:-2], "y", *rows[-1:], "z"]))
+    assert of_files(folders).mistakes == [
+        f"file out.txt only without resizes: line 49999: {rows[-2]}",
+        "file out.txt only with resizes: line 49999: y",
+        "file out.txt only with resizes: line 50001: z",
+    ]
+
+
 def test_other_files_are_compared_by_bytes_and_missing_ones_named(
     folders: tuple[Path, Path],
 ) -> None:
