@@ -117,6 +117,8 @@ _MPIEXEC = re.compile(
 )
 _TRACEBACK = "Traceback (most recent call last):"
 _ABORT = re.compile(r"Abort\(-?\d+\) on node ")
+#: What the agent appends to the output of a group that it has ended, also in an earlier start.
+_WERE_ENDED = re.compile(r"reshape: the processes of group \d+ were ended: ")
 
 
 def last_lines(text: str) -> str:
@@ -139,8 +141,12 @@ def error_line(lines: str) -> str:
     Parameters
     ----------
     lines : as `last_lines` returns them.
+
+    Returns
+    -------
+    "" if the program has said nothing.
     """
-    told = lines.split("\n")
+    told = [line for line in lines.split("\n") if not _WERE_ENDED.match(line)] or [""]
     if _TRACEBACK in told:
         begin = len(told) - told[::-1].index(_TRACEBACK)
         exception = next((line for line in told[begin:] if not line.startswith(" ")), "")

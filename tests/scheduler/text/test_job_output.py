@@ -113,6 +113,9 @@ def test_no_text_leaves_control_characters(text: str) -> None:
     assert error_line(lines) in lines
 
 
+ENDED = "reshape: the processes of group {} were ended: group 2 ended: exit code 0:9\n"
+
+
 @pytest.mark.parametrize(
     ("text", "line"),
     [
@@ -121,6 +124,8 @@ def test_no_text_leaves_control_characters(text: str) -> None:
         ("Traceback (most recent call last):\n  cut off\n", "  cut off"),
         ("solver: no input.dat\nAbort(3) on node 1 (rank 1)\n", "solver: no input.dat"),
         ("Abort(3) on node 1 (rank 1 in comm 0): x\n", "Abort(3) on node 1 (rank 1 in comm 0): x"),
+        ("step 7\n" + ENDED.format(3) + ENDED.format(12), "step 7"),
+        (ENDED.format(3), ""),
     ],
 )  # fmt: skip
 def test_the_line_of_the_error(text: str, line: str) -> None:
