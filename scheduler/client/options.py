@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -63,11 +62,7 @@ def resource_amounts(example: str = "memory_gib=16") -> ParsedText[dict[str, int
 
 
 def _moment(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except (ValueError, OverflowError):
-        example = "2026-05-01 or 2026-05-01T12:00"
-        raise ValueError(f"{text!r} is not a date: write {example}") from None
+    return parse_moment(text, time.time(), past=True)
 
 
 #: A positive time such as 2h or 2:00:00, in seconds.
@@ -78,7 +73,7 @@ TIME_LIMIT = ParsedText("TIME", _time_limit, int, float)
 PRIORITY = ParsedText("PRIORITY", _priority)
 #: The sizes on which a job can run.
 TOPOLOGY = ParsedText("TOPOLOGY", Topology.parse, Topology)
-#: A local date, or date and time, in Unix seconds.
+#: A moment in the past as sacct(1) writes it, in Unix seconds; see `parse_moment`.
 MOMENT = ParsedText("TIME", _moment, int, float)
 #: A moment as sbatch(1) writes it, in Unix seconds; see `parse_moment`.
 LATER_MOMENT = ParsedText("TIME", lambda text: parse_moment(text, time.time()), int, float)

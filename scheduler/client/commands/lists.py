@@ -271,9 +271,9 @@ def history(
 ) -> None:
     """List ended jobs and their sizes.
 
-    Times are local: 2026-05-01, 2026-05-01T12:00 or 2026-05-01T12:00:30. If more jobs match than
-    --limit, a message says how to list the earlier ones. EXITCODE is code:signal. 'reshape info'
-    lists the resizes of a job.
+    Times are local: 2026-05-01, 2026-05-01T12:00, 12:00 of today, or now-2days. If more jobs match
+    than --limit, a message says how to list the earlier ones. EXITCODE is code:signal. 'reshape
+    info' lists the resizes of a job.
     """
     for option, is_set in (("--format", columns is not None), ("--noheader", noheader)):
         if is_set and as_json:

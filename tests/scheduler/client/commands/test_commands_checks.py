@@ -248,7 +248,7 @@ def _columns(table: tables.Table) -> tuple[list[str], list[str]]:
 @pytest.mark.parametrize(
     ("option", "value", "text"),
     [
-        ("--since", "yesterday", "'yesterday' is not a date: write 2026-05-01 or 2026-05-01T12:00"),
+        ("--since", "yesterday", "'yesterday' is not a moment: write now+2h, 16:00, tomorrow"),
         ("--limit", "0", "0 is not in the range 1<=x<=1000"),
         ("--before", "0", "'0' is not a job"),
     ],
