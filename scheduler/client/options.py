@@ -134,11 +134,8 @@ JOBS = ParsedText("JOBS", _ranges, list)
 #: The same, with --sites after the name of a site and a colon.
 JOBS_AT_SITES = ParsedText("JOBS", _ranges_at_site, list)
 
-_Callback = Callable[[click.Context, click.Parameter, Any], Any]
-_Command = TypeVar("_Command", bound=Callable[..., Any])
 
-
-def place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
+def _place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
     """Return the path of a text that may begin with the home directory of a user."""
     try:
         return Path(value).expanduser()
@@ -146,22 +143,17 @@ def place(ctx: click.Context, param: click.Parameter, value: str) -> Path:
         raise click.BadParameter(f"there is no user of {value!r}", ctx, param) from None
 
 
-def directory_as(name: str, callback: _Callback) -> Callable[[_Command], _Command]:
-    """Make the option --dir, of which a command gets the result of `callback` as `name`."""
-    return click.option(
-        "--dir",
-        name,
-        metavar="DIR",
-        envvar="RESHAPE_DIR",
-        show_envvar=True,
-        default="~/.reshape",
-        show_default=True,
-        callback=callback,
-        help="Directory of the service.",
-    )
-
-
-directory_option = directory_as("directory", place)
+directory_option = click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    envvar="RESHAPE_DIR",
+    show_envvar=True,
+    default="~/.reshape",
+    show_default=True,
+    callback=_place,
+    help="Directory of the service.",
+)
 
 
 def is_given(ctx: click.Context, name: str) -> bool:

@@ -227,7 +227,11 @@ class Client:
         if directory is None and access is None:
             access = os.environ.get("RESHAPE_ACCESS") or None
         directory = directory or os.environ.get("RESHAPE_DIR") or DIRECTORY
-        self.service = Path(directory if access is None else access).expanduser()
+        named = directory if access is None else access
+        try:
+            self.service = Path(named).expanduser()
+        except RuntimeError:
+            raise ReshapeError(f"there is no user of {str(named)!r}") from None
         if access is not None and not self.service.is_file():
             raise ReshapeError(f"there is no access file {self.service}")
         self._connection: ServiceConnection | None = None

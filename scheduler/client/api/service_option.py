@@ -6,17 +6,16 @@ second completes nothing, and prints nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from reshape.errors import ReshapeError
-from scheduler.client.api.client import Client
-from scheduler.client.options import directory_as, is_given, place
+from scheduler.client.api.client import DIRECTORY, Client
 from scheduler.protocol import messages as m
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -25,29 +24,28 @@ _ACCESS, _CLIENTS = "reshape.access", "reshape.clients"  # keys of the context's
 _PATIENCE_S = 1.0
 
 
-def _note_access(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
-    if value is None:
-        return
-    path = place(ctx, param, value)
-    if not path.is_file():
-        raise click.BadParameter(f"there is no access file {path}", ctx, param)
-    ctx.meta[_ACCESS] = (path, is_given(ctx, "access"))
+def _note_access(ctx: click.Context, _param: click.Parameter, value: str | None) -> None:
+    ctx.meta[_ACCESS] = value
 
 
-def _service(ctx: click.Context, param: click.Parameter, value: str) -> Client:
-    """Return a client; what the command line names overrides variables."""
-    access, access_given = ctx.meta.get(_ACCESS, (None, False))
-    directory_given = is_given(ctx, "service")
-    path = place(ctx, param, value)
-    if directory_given and path.is_file():
-        raise click.BadParameter(f"{value} is a file; an access file needs --access", ctx, param)
-    if access_given and directory_given:
+def _service(ctx: click.Context, param: click.Parameter, directory: str | None) -> Client:
+    """Return a client of the service that the options name, or else what `Client` finds."""
+    access = ctx.meta.get(_ACCESS)
+    if directory is not None and access is not None:
         raise click.UsageError("--access and --dir both name a service; remove one", ctx)
-    return opened(path if access is None or directory_given else access)
+    try:
+        client = Client(directory, access=access)
+    except ReshapeError as error:
+        raise click.UsageError(str(error), ctx) from None
+    if directory is not None and client.service.is_file():
+        raise click.BadParameter(
+            f"{directory} is a file; an access file needs --access", ctx, param
+        )
+    return ctx.with_resource(client)
 
 
 def opened(path: Path) -> Client:
-    """Return the client of a service, which is closed at the end of the present command.
+    """Return the client of a site, which is closed at the end of the present command.
 
     Parameters
     ----------
@@ -62,55 +60,61 @@ def opened(path: Path) -> Client:
 
 def service_option(command: _Command) -> _Command:
     """Add --dir and --access; `service` is a `Client` of the service."""
-    command = directory_as("service", _service)(command)
+    command = click.option(
+        "--dir",
+        "service",
+        metavar="DIR",
+        callback=_service,
+        help=f"Directory of the service.  [env var: RESHAPE_DIR; default: {DIRECTORY}]",
+    )(command)
     return click.option(
         "--access",
         metavar="FILE",
-        envvar="RESHAPE_ACCESS",
-        show_envvar=True,
         is_eager=True,
         expose_value=False,
         callback=_note_access,
-        help="Access file of a service on TCP; in place of --dir.",
+        help="Access file of a service on TCP; in place of --dir.  [env var: RESHAPE_ACCESS]",
     )(command)
 
 
-@contextmanager
-def _completing(context: click.Context) -> Iterator[Client]:
-    """Yield the client that the command line names; what goes wrong ends the block."""
-    with suppress(ReshapeError, OSError), context.params.get("service") or Client() as client:
-        yield client
+_Complete: TypeAlias = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+#: Names that a service has, each with what is shown beside it.
+_Names: TypeAlias = Iterable[tuple[str, str | None]]
 
 
-def complete_jobs(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete the number of a queued or running job; its name and state are shown beside it."""
-    items: list[CompletionItem] = []
-    with _completing(context) as client:
-        for job in client.ask(m.ListJobs(), m.JobListing, _PATIENCE_S).jobs:
-            number = job.label.partition("_[")[0] or str(job.job)
-            if number.startswith(incomplete):
-                items.append(CompletionItem(number, help=f"{job.name} {job.state}"))
-    return items
+def _completing(names: Callable[[Client], _Names]) -> _Complete:
+    """Return what lets a shell complete names; if something goes wrong, there are none."""
+
+    def complete(
+        context: click.Context, _parameter: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        with suppress(ReshapeError, OSError), context.params.get("service") or Client() as client:
+            return [
+                CompletionItem(name, help=beside)
+                for name, beside in names(client)
+                if name.startswith(incomplete)
+            ]
+        return []
+
+    return complete
 
 
-def complete_partitions(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete the name of a partition of the service."""
-    names: list[str] = []
-    with _completing(context) as client:
-        names = [part.name for part in client.info(_PATIENCE_S).partitions]
-    return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+def _jobs(client: Client) -> _Names:
+    """Queued and running jobs by number, with name and state."""
+    for job in client.ask(m.ListJobs(), m.JobListing, _PATIENCE_S).jobs:
+        yield job.label.partition("_[")[0] or str(job.job), f"{job.name} {job.state}"
 
 
-def complete_nodes(
-    context: click.Context, _parameter: click.Parameter, incomplete: str
-) -> list[CompletionItem]:
-    """Complete the name of a node of the service; its state is shown beside it."""
-    nodes: list[m.NodeInfo] = []
-    with _completing(context) as client:
-        nodes = client.ask(m.ListMachine(part="nodes"), m.Nodes, _PATIENCE_S).nodes
-    matching = (node for node in nodes if node.name.startswith(incomplete))
-    return [CompletionItem(node.name, help=node.state) for node in matching]
+def _partitions(client: Client) -> _Names:
+    return [(part.name, None) for part in client.info(_PATIENCE_S).partitions]
+
+
+def _nodes(client: Client) -> _Names:
+    """Nodes with their states."""
+    nodes = client.ask(m.ListMachine(part="nodes"), m.Nodes, _PATIENCE_S).nodes
+    return [(node.name, node.state) for node in nodes]
+
+
+complete_jobs = _completing(_jobs)
+complete_partitions = _completing(_partitions)
+complete_nodes = _completing(_nodes)
