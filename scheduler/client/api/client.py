@@ -91,18 +91,6 @@ class JobHandle:
             raise ReshapeError(f"{self.named} are several tasks: name one of them, or the array")
         return self.id
 
-    def numbers(self) -> ProcSet:
-        """Numbers of the job, or of the tasks; raises ReshapeError if there is no such task."""
-        if not self.tasks:
-            return ProcSet.span(self.id, 1)
-        try:
-            positions = positions_of(array_of(self._client, self.id), TaskArray.parse(self.tasks))
-        except ValueError as error:
-            raise ReshapeError(f"array {self.id}: {error}") from None
-        first = self.id + 1  # the number of the task at position 0
-        spans = positions.intervals
-        return ProcSet.union(ProcSet.span(first + begin, end + 1 - begin) for begin, end in spans)
-
     def info(self) -> m.JobInfo:
         """Describe the job."""
         return list_jobs(self._client, self.number).jobs[0]
@@ -471,6 +459,24 @@ def array_of(client: Client, number: int) -> TaskArray:
     if not array:
         raise ReshapeError(f"job {number} is no array")
     return TaskArray.parse(array)
+
+
+def numbers_of(client: Client, job: JobHandle) -> ProcSet:
+    """Find the numbers of the tasks of an array that are named, or of the one job.
+
+    Raises
+    ------
+    ReshapeError : the array has no such task.
+    """
+    if not job.tasks:
+        return ProcSet.span(job.id, 1)
+    try:
+        positions = positions_of(array_of(client, job.id), TaskArray.parse(job.tasks))
+    except ValueError as error:
+        raise ReshapeError(f"array {job.id}: {error}") from None
+    first = job.id + 1  # the number of the task at position 0
+    spans = positions.intervals
+    return ProcSet.union(ProcSet.span(first + begin, end + 1 - begin) for begin, end in spans)
 
 
 def change_jobs(

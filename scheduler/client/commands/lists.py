@@ -17,6 +17,7 @@ from scheduler.client.api.client import (
     Client,
     forecast,
     list_jobs,
+    numbers_of,
 )
 from scheduler.client.api.client import history as history_page
 from scheduler.client.api.service_option import (
@@ -102,7 +103,7 @@ def _matching(
 def _numbers(service: Client, named: JobRange) -> ProcSet:
     """Numbers of the jobs that a range stands for, or a name."""
     if named.last is None:
-        return service.job(named.first).numbers()
+        return numbers_of(service, service.job(named.first))
     first = named.first.job
     return ProcSet.span(first, named.last + 1 - first)
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs
+from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs, numbers_of
 from scheduler.client.columns import one_by_one
 from scheduler.client.requests.script_file import (
     JobScript,
@@ -284,7 +284,7 @@ def _numbers(service: Client, named: JobHandle, arrays: Mapping[int, str]) -> Pr
     `arrays` are the tasks of the arrays among the jobs of the queue, by number.
     """
     if named.tasks:
-        return named.numbers()
+        return numbers_of(service, named)
     array = arrays[named.id] if named.id in arrays else list_jobs(service, named.id).jobs[0].array
     return ProcSet.span(named.id, 1 + (TaskArray.parse(array).count if array else 0))
 
