@@ -95,7 +95,6 @@ def running_sites(sites: Sequence[DemoSite], scenario: str, folder: Path) -> Ite
                 "cpu_factor": site.cpu_factor,
                 "units_per_hour": UNITS_PER_HOUR,
                 "cost_per_unit": site.cost_per_unit,
-                "max_processors": site.processors,
             }
             for site in sites
         ]
@@ -124,8 +123,7 @@ def submit(
     answers, failed = collect(sites.sites, submission, sites.deadline_s)
     order, left_out = ranked(metric, request_of(submission), answers)
     failed |= left_out
-    too_small = {site.name for site in sites.sites if (site.max_processors or 0) < job.processors}
-    for line in away_lines({name: failed[name] for name in failed if name not in too_small}):
+    for line in away_lines(failed):
         print(line, file=sys.stderr)
     for site in order:
         paced = msgspec.structs.replace(submission, argv=job.argv(site.cpu_factor))

@@ -93,7 +93,6 @@ def collect(
 
     def ask(site: Site, client: Client) -> SiteAnswers:
         sent = at_site(submission, site)
-        _check_limits(site, sent)
         info = client.info(deadline_s)
         queued = [job for job in client.queue() if job.state == JobState.PENDING.name]
         quoted = forecast(client, m.RequestForecast(of=sent), Quote, deadline_s)
@@ -133,19 +132,6 @@ def at_once(
         if site.name not in done and site.name not in failed:
             failed[site.name] = f"did not answer within {deadline_s:g} s"
     return {site.name: done[site.name] for site in sites if site.name in done}, failed
-
-
-def _check_limits(site: Site, submission: m.Submission) -> None:
-    most = submission.largest
-    if site.max_processors is not None and most > site.max_processors:
-        raise ReshapeError(
-            f"the sites file allows {site.max_processors} processors there, not {most}"
-        )
-    if submission.walltime_s > site.max_walltime_s:
-        raise ReshapeError(
-            f"the sites file allows walltimes of {site.max_walltime_s:g} s there, not"
-            f" {submission.walltime_s:g} s"
-        )
 
 
 def away_lines(failed: Mapping[str, str]) -> list[str]:

@@ -9,8 +9,6 @@
         cpu_factor: 1.5           # run times are 1.5 times as long (default 1)
         units_per_hour: 1         # allocation units of a processor for an hour (default 1)
         cost_per_unit: 0.02       # (default 0)
-        max_processors: 64        # limits of jobs that are sent there (default: none)
-        max_walltime: 1-0
       - {name: right, access: right.json}     # access file of a service on TCP
 
 Relative paths are relative to the folder of the file. The user chooses by a metric, which stands
@@ -19,13 +17,11 @@ for a task assignment policy.
 
 from __future__ import annotations
 
-from math import inf
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
-from reshape.times import seconds_of
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.registry import find
 from scheduler.text.located import Located
@@ -45,7 +41,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_factor : factor of all run times; 2 is half as fast as 1.
     units_per_hour : allocation units that a processor costs for an hour.
     cost_per_unit : cost of an allocation unit.
-    max_processors, max_walltime : limits of jobs that are sent there; None: there are none.
     """
 
     name: Annotated[str, msgspec.Meta(pattern=r"^[^\s:/]+$")]
@@ -54,8 +49,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cpu_factor: Positive = 1.0
     units_per_hour: NotNegative = 1.0
     cost_per_unit: NotNegative = 0.0
-    max_processors: Annotated[int, msgspec.Meta(ge=1)] | None = None
-    max_walltime: str | Positive | None = None
 
     @property
     def service(self) -> Path:
@@ -66,11 +59,6 @@ class Site(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def price(self) -> float:
         """Cost of a processor for an hour."""
         return self.units_per_hour * self.cost_per_unit
-
-    @property
-    def max_walltime_s(self) -> float:
-        """Largest walltime of jobs that are sent there, seconds; inf: there is no limit."""
-        return inf if self.max_walltime is None else seconds_of(self.max_walltime)
 
 
 class SitesFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -111,10 +99,6 @@ def read_sites(file: Path) -> SitesFile:
             tree.fail((*field, "access"), f"there is no access file {path}")
         if any(path == other.service for other in sites):
             tree.fail(field, f"the service of {path} is named twice; remove one")
-        try:
-            seconds_of(1.0 if site.max_walltime is None else site.max_walltime)
-        except ValueError as error:
-            tree.fail((*field, "max_walltime"), str(error))
         place = "access" if site.access else "directory"
         sites.append(msgspec.structs.replace(site, **{place: str(path)}))
     return msgspec.structs.replace(fields, sites=sites)
