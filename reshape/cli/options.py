@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, TypeAlias, TypeVar, cast
 
 import click
@@ -59,26 +59,6 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-class Seconds(FiniteRange):
-    """A time above 0: a number of seconds, or with a unit or a colon such as 2h or 2:00:00."""
-
-    name = "seconds"
-
-    def __init__(self) -> None:
-        super().__init__(min=0, min_open=True)
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        """Read the text of an option."""
-        if isinstance(value, str) and not _is_number(value):
-            try:
-                value = parse_duration(value)
-            except ValueError as error:
-                self.fail(f"{error}, or a number of seconds", param, ctx)
-        return super().convert(value, param, ctx)
-
-
 class ParsedText(click.ParamType[T]):
     """A value that a function reads from a text.
 
@@ -102,6 +82,21 @@ class ParsedText(click.ParamType[T]):
             self.fail(str(error), param, ctx)
 
 
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = parse_duration(text)
+        except ValueError as error:
+            raise ValueError(f"{error}, or a number of seconds") from None
+    if not 0 < seconds < inf:
+        raise ValueError(f"must be a time above 0, got {text!r}")
+    return seconds
+
+
+#: A time above 0: a number of seconds, or with a unit or a colon such as 2h or 2:00:00.
+SECONDS = ParsedText("SECONDS", _seconds, int, float)
 #: Why an empty text is refused.
 _EMPTY = "it is empty, as a variable that is not set: give a value, or leave the option out"
 
@@ -144,14 +139,6 @@ def _unless_empty(convert: _Convert) -> _Convert:
         return convert(value, param, ctx)
 
     return read
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def completed(

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from reshape.cli.options import Seconds, example
+from reshape.cli.options import SECONDS, example
 from reshape.doctor.checks import OF_THE_MACHINE, Check, check_service_directory, timed
 from reshape.doctor.hosts import examine_hosts, program_command, read_hosts
 from reshape.errors import ReshapeError
@@ -281,7 +281,7 @@ def print_checks(checks: Sequence[Check], console: Console) -> None:
 @click.option(
     "--limit",
     "limit_s",
-    type=Seconds(),
+    type=SECONDS,
     default=LIMIT_S,
     show_default=True,
     help="Time limit of each check, in seconds or such as 2min; a slow machine needs more.",

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reshape.cli.options import Seconds
+from reshape.cli.options import SECONDS
 from reshape.times import in_local_time, parse_duration, parse_moment, seconds_of, utc_moment
 from scheduler.text.formats import format_time
 
@@ -100,13 +100,13 @@ def test_a_text_in_a_file_has_a_unit(text: str) -> None:
     ("text", "seconds"), [("90", 90), ("1.5", 1.5), ("90s", 90), ("2h", 7200), ("1:30", 90)]
 )
 def test_options_in_seconds_accept_times_with_units(text: str, seconds: float) -> None:
-    assert Seconds().convert(text, None, None) == seconds
+    assert SECONDS.convert(text, None, None) == seconds
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "0s", "soon"])
 def test_options_in_seconds_refuse_other_texts(text: str) -> None:
     with pytest.raises(click.BadParameter):
-        Seconds().convert(text, None, None)
+        SECONDS.convert(text, None, None)
 
 
 def test_times_are_formatted_as_by_slurm() -> None:

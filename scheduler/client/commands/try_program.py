@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import numpy as np
 
-from reshape.cli.options import FiniteRange, ParsedText, Seconds, WholeRange, example
+from reshape.cli.options import SECONDS, FiniteRange, ParsedText, WholeRange, example
 from reshape.errors import ReshapeError
 from scheduler.client.requests.submission import check_program, job_environment
 from scheduler.client.trial.comparison import TrialComparison, TrialResults
@@ -79,7 +79,7 @@ def _pattern(text: str) -> re.Pattern[str]:
 @click.option(
     "--limit",
     "limit_s",
-    type=Seconds(),
+    type=SECONDS,
     default=30.0,
     show_default=True,
     help="Time without progress after which a run hangs; give more than an iteration takes.",

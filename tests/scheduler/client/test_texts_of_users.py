@@ -20,7 +20,7 @@ from example_counts import examples
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reshape.cli.options import Seconds
+from reshape.cli.options import SECONDS
 from reshape.errors import ReshapeError
 from reshape.speedup import named
 from reshape.times import parse_duration, parse_moment
@@ -93,7 +93,7 @@ FORMS = {
     "past moment": Form(lambda text: parse_moment(text, 1.8e9, past=True), MOMENTS),
     "--walltime": Form(option(TIME_LIMIT), (*TIMES, "UNLIMITED", "infinite")),
     "--begin": Form(option(LATER_MOMENT), MOMENTS),
-    "seconds": Form(option(Seconds()), (*TIMES, "1e3")),
+    "seconds": Form(option(SECONDS), (*TIMES, "1e3")),
     "--priority": Form(option(PRIORITY), ("gold", "5", "-1e3", "nan")),
     "--resources": Form(option(resource_amounts()), ("memory_gib=16", "a=1,b=2")),
     "--topology": Form(
