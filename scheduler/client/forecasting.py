@@ -20,7 +20,7 @@ from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 from scheduler.text.formats import counted, format_moment, format_time
-from scheduler.text.tables import Table
+from scheduler.text.tables import Table, labelled
 
 #: Seconds that the forecaster may take for the expected starts of a listing, and that the listing
 #: waits for them, because the forecaster may be starting, or busy with another question.
@@ -94,7 +94,7 @@ def quote_text(quote: Quote) -> str:
             lines["Futures"] += f", of the predictor for {counted(quote.predicted_jobs, 'job')}"
         if quote.outcomes:
             lines["Futures"] += f"; calibrated by {counted(quote.outcomes, 'past forecast')}"
-    return "\n".join(f"{name + ':':<21}{value}" for name, value in lines.items())
+    return labelled(lines)
 
 
 def slowdown_text(quote: Quote) -> str:

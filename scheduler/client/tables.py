@@ -17,7 +17,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import Info, JobInfo, PartitionInfo, ResizeInfo, Story
 from scheduler.text.formats import counted, format_moment, format_time
 from scheduler.text.plain import plain
-from scheduler.text.tables import Table, render
+from scheduler.text.tables import Table, labelled, render
 
 
 def _iteration_text(job: JobInfo) -> str:
@@ -111,8 +111,7 @@ def job_lines(job: JobInfo, now: float) -> dict[str, str]:
 
 def job_text(job: JobInfo, now: float) -> str:
     """Describe one job in full, with its resizes and the last lines of its output."""
-    lines = job_lines(job, now).items()
-    text = "\n".join(f"{name + ':':<12}{plain(value)}" for name, value in lines)
+    text = labelled(job_lines(job, now))
     table = render(resize_table(job)) if job.resizes else ""
     return "\n\n".join(filter(None, (text, table, last_lines_text(job))))
 
@@ -202,7 +201,6 @@ def service_text(info: Info) -> str:
         lines["Refused"] = ", ".join(
             counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
         )
-    text = "\n".join(f"{name + ':':<13}{plain(value)}" for name, value in lines.items())
     reason = ("REASON",) if any(info.awaited.values()) else ()
     nodes = [
         (name, str(processors), state, *(info.awaited.get(name, "") for _ in reason))
@@ -210,8 +208,8 @@ def service_text(info: Info) -> str:
     ]
     heads, left = ("NODE", "PROCS", "STATE", *reason), frozenset({"NODE", "STATE", "REASON"})
     table = Table(heads, [*nodes], left=left)
-    parts = _partition_table(info.partitions) if info.partitions else None
-    return "\n\n".join([text, *([] if parts is None else [render(parts)]), render(table)])
+    partitions = render(_partition_table(info.partitions)) if info.partitions else ""
+    return "\n\n".join(filter(None, (labelled(lines), partitions, render(table))))
 
 
 def _partition_table(partitions: Sequence[PartitionInfo]) -> Table:

@@ -37,6 +37,12 @@ class Table(NamedTuple):
         return cls([*columns], rows, frozenset(left.split()))
 
 
+def labelled(values: Mapping[str, object]) -> str:
+    """Write values below each other, each with its name and on one line."""
+    width = max(map(len, values)) + 1
+    return "\n".join(f"{name + ':':<{width}} {plain(str(value))}" for name, value in values.items())
+
+
 def render(table: Table, parsable: bool = False) -> str:
     """Write a table as text.
 

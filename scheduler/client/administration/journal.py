@@ -28,7 +28,7 @@ from scheduler.journal.retention import prune as remove_ended
 from scheduler.model.events import JobSubmitted
 from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import counted, format_moment
-from scheduler.text.tables import Table, render
+from scheduler.text.tables import Table, labelled, render
 
 #: Tables of a journal, in the order in which `info` lists them.
 TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "sums", "settings")
@@ -57,14 +57,15 @@ def info(directory: Path, as_json: bool) -> None:
     if as_json:
         echo_json(facts | {"rows": rows})
         return
+    texts: dict[str, object] = {}
     for name, value in facts.items():
         if name.endswith("_at"):
             value = format_moment(value)
         if isinstance(value, dict):
             value = ", ".join(f"{user} {count}" for user, count in value.items()) or 0
-        click.echo(f"{name.replace('_', ' ') + ':':<26}{'-' if value is None else value}")
+        texts[name.replace("_", " ")] = "-" if value is None else value
     table = Table(["TABLE", "ROWS"], [(name, str(count)) for name, count in rows.items()])
-    click.echo(f"\n{render(table)}")
+    click.echo(f"{labelled(texts)}\n\n{render(table)}")
 
 
 def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:

@@ -19,7 +19,7 @@ from scheduler.client.options import (
 )
 from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time
-from scheduler.text.plain import plain
+from scheduler.text.tables import labelled
 
 
 @click.group()
@@ -165,16 +165,15 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
         return
     for reservation in reservations:
         lines = {
-            "reservation": reservation.name,
-            "state": reservation.state,
-            "start": format_moment(reservation.begin),
-            "end": format_moment(reservation.end),
-            "duration": format_time(reservation.end - reservation.begin),
-            "processors": f"{reservation.processors} ({reservation.numbers})",
-            "nodes": ",".join(reservation.nodes),
-            "users": ",".join(reservation.users) or "all",
-            "running jobs": ",".join(map(str, reservation.running)) or "-",
-            "queued jobs": ",".join(map(str, reservation.queued)) or "-",
+            "Reservation": reservation.name,
+            "State": reservation.state,
+            "Start": format_moment(reservation.begin),
+            "End": format_moment(reservation.end),
+            "Duration": format_time(reservation.end - reservation.begin),
+            "Processors": f"{reservation.processors} ({reservation.numbers})",
+            "Nodes": ",".join(reservation.nodes),
+            "Users": ",".join(reservation.users) or "all",
+            "Running jobs": ",".join(map(str, reservation.running)) or "-",
+            "Queued jobs": ",".join(map(str, reservation.queued)) or "-",
         }
-        for label, value in lines.items():
-            click.echo(f"{label:<14}{plain(value)}")
+        click.echo(labelled(lines))

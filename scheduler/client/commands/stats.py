@@ -18,7 +18,7 @@ from scheduler.client.options import MOMENT, echo_json, json_option
 from scheduler.model.procset import ProcSet
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.formats import counted, format_moment, format_time
-from scheduler.text.tables import Table, render
+from scheduler.text.tables import Table, labelled, render
 
 #: Classes of sizes: names, and largest requested number of processors.
 CLASSES = (("1", 1), ("2-4", 4), ("5-16", 16), ("17-64", 64), ("65-", 2**31))
@@ -173,7 +173,7 @@ def stats_text(stats: Stats) -> str:
         "Gained": counted(round(stats.gained), "processor-second"),
         "Lost": counted(round(stats.lost), "processor-second"),
     }
-    text = "\n".join(f"{name + ':':<13}{value}" for name, value in lines.items())
+    text = labelled(lines)
     rows = [
         (wait.processors, str(wait.jobs), *map(format_time, (wait.mean_s, wait.median_s)),
          format_time(wait.longest_s))

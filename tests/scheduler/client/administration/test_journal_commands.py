@@ -48,7 +48,7 @@ def test_info_shows_rows_and_times(directory: Path) -> None:
     assert facts["ended_jobs"] == 1
     assert facts["first_end_at"] == facts["last_end_at"] > 0
     assert facts["incomplete_up_to_batch"] is None
-    assert "incomplete up to batch:   -" in run("info", directory).output
+    assert "incomplete up to batch: -" in run("info", directory).output
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def snapshot(directory: Path) -> Iterator[Path]:
 
 
 def test_a_journal_on_a_read_only_file_system_is_read(snapshot: Path, tmp_path: Path) -> None:
-    assert "ended jobs:               1" in run("info", snapshot).output
+    assert "ended jobs:             1" in run("info", snapshot).output
     assert "complete and undamaged" in run("check", snapshot).output
     assert '"JobSubmitted"' in run("export", snapshot).output
     assert "up to job 2" in run("backup", snapshot, tmp_path / "copy").output
@@ -100,7 +100,7 @@ def test_jobs_are_cancelled_while_no_service_runs(directory: Path) -> None:
     following = replace(submission, dependency="afterany:2")
     desk.ask(b"x", m.Submit(submission=following))
     desk.components.journal.close()
-    assert "jobs not ended:           ann 2, bob 1, root 2" in run("info", directory).output
+    assert "jobs not ended:         ann 2, bob 1, root 2" in run("info", directory).output
 
     done = run("cancel", directory, 2, 7, code=1)
     assert "job 7 has ended, or is not in the journal" in str(done.exception)
