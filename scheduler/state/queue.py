@@ -7,6 +7,7 @@ have to wait are inserted into the index of `Candidates`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Container, Iterable, Iterator
 from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
@@ -298,11 +299,6 @@ class Queue:
         new = list(self._new.values())
         return new if len(new) < 2 else self.in_backfill_order(new, now)
 
-    def index(self, job: Job) -> None:
-        """Insert an arrived job that has to wait into the index."""
-        if self.is_indexed and self._new.pop(job.id, None) is not None:
-            self.candidates.add(self._positioned(job))
-
     def index_all(self) -> None:
         """Insert all arrived jobs into the index."""
         if self.is_indexed:
@@ -331,10 +327,6 @@ class Queue:
             return 0
         indexed = self.candidates.smallest
         return indexed if indexed < self._smallest_new else self._smallest_new
-
-    def backfill_position(self, job: Job, now: float) -> QueuePosition:
-        """Position of a job in backfill order at a time (s)."""
-        return self._backfill_order.key(job, now), job.id
 
     def in_backfill_order(self, jobs: list[Job], now: float) -> list[Job]:
         """Sort jobs by the backfill order."""
@@ -376,22 +368,27 @@ class Queue:
             self.alike = AlikeJobs(order.key)
             for job in jobs.values():
                 self.alike.add(job)
-        alike = [
-            [jobs[number] for _, number in group]
-            for group in self.alike.fitting(processors, longest_s, extra)
-        ]
-        keys = order.keys([group[0] for group in alike], now)
-        firsts = [((key, group[0].id), 0, group) for key, group in zip(keys, alike, strict=True)]
+        yield from self.merged(self.alike.fitting(processors, longest_s, extra), now, taken)
+
+    def merged(
+        self, groups: list[list[QueuePosition]], now: float, taken: Container[int] | None
+    ) -> Iterator[Job]:
+        """Iterate over the jobs of groups of equal requests in backfill order; see `fitting`."""
+        jobs, order = self.jobs, self._backfill_order
+        first_of = [group[0] for group in groups]
+        keys = order.keys([jobs[number] for _, number in first_of], now)
+        places = zip(keys, first_of, groups, strict=True)
+        firsts = [((key, first[1]), first, group) for key, first, group in places]
         heapify(firsts)
         while firsts:
-            _, i, group = firsts[0]
-            number = group[i].id
+            (_, number), position, group = firsts[0]
             if number in jobs:
-                yield group[i]
-            i += 1
-            if i < len(group) and (taken is None or number in taken):
-                following = group[i]
-                heapreplace(firsts, ((order.key(following, now), following.id), i, group))
+                yield jobs[number]
+            after = bisect_right(group, position)  # the job, and others, may have left the group
+            if after < len(group) and (taken is None or number in taken):
+                following = group[after]
+                key = order.key(jobs[following[1]], now)
+                heapreplace(firsts, ((key, following[1]), following, group))
             else:
                 heappop(firsts)
 

@@ -14,7 +14,6 @@ refuse one of a place (`PlaceReservation`).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from heapq import heappop, heappush
 from math import inf
 from typing import Literal, TypeAlias, cast
 
@@ -36,9 +35,6 @@ from scheduler.state.scheduler_state import SchedulerState
 
 #: What is reserved for the head if the selection may refuse; see `Backfill.reserve`.
 ReservedForHead: TypeAlias = Literal["place", "shortage"]
-#: First job of a group that is still a candidate: its position, its index, and the group.
-FirstOfGroup: TypeAlias = tuple[QueuePosition, int, list[QueuePosition]]
-
 FIRST = "first in the queue: {needed} processors wanted, {free} free"
 FIRST_AMOUNTS = "first in the queue: {needed} wanted, {free} free"  # quantities name their units
 FIRST_ON_FEWER = FIRST + "; it starts on {size}"
@@ -180,7 +176,7 @@ class ProfilePass(SchedulingPass):
         if self._searches:
             self._start_searched(reservation)
         elif is_plain and alike is not None and state.window is None:
-            self._start_groups(alike.groups, reservation)
+            self._start_groups(list(alike.groups), reservation)
         else:
             fitting = state.fitting_jobs()
             state.examined += len(fitting)
@@ -188,40 +184,22 @@ class ProfilePass(SchedulingPass):
             self._start_some(state.queue.in_backfill_order(ready, state.now), reservation)
 
     def _start_groups(
-        self, groups: Iterable[list[QueuePosition]], reservation: PassReservations
+        self, groups: list[list[QueuePosition]], reservation: PassReservations
     ) -> None:
         """Start jobs in backfill order; of each group of equal requests the first is a candidate.
 
         What is free does not grow, so if one job of a group may not start, the others may not.
         """
-        jobs = self.state.queue.jobs
-        firsts: list[FirstOfGroup] = []
-        for group in groups:
-            self.state.examined += 1
-            if reservation.admits(jobs[group[0][1]]):
-                self._add_first(firsts, group, 0, reservation)
-        while firsts:
-            (_, number), i, group = heappop(firsts)
-            job = jobs[number]
-            if reservation.admits(job):
-                # A job that starts leaves its group.
-                started = reservation.start(job)
-                self._add_first(firsts, group, i if started else i + 1, reservation)
-
-    def _add_first(
-        self,
-        firsts: list[FirstOfGroup],
-        group: list[QueuePosition],
-        i: int,
-        reservation: PassReservations,
-    ) -> None:
-        """Add the first job of a group from index `i` on that is not the head."""
-        queue = self.state.queue
-        if i < len(group) and reservation.holds(queue.jobs[group[i][1]]):
-            i += 1
-        if i < len(group):
-            position = queue.backfill_position(queue.jobs[group[i][1]], self.state.now)
-            heappush(firsts, (position, i, group))
+        state, queue = self.state, self.state.queue
+        jobs, taken = queue.jobs, set[int]()
+        state.examined += len(groups)
+        ready = [group for group in groups if reservation.admits(jobs[group[0][1]])]
+        for job in queue.merged(ready, state.now, taken):
+            if reservation.holds(job):
+                taken.add(job.id)
+            elif reservation.admits(job):
+                taken.add(job.id)
+                reservation.start(job)
 
     # Jobs that delay no reservation.
 
