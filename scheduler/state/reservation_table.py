@@ -33,7 +33,6 @@ class Request(NamedTuple):
     length_s : estimated run time without penalties, s.
     demand : of each process for the shared resources of its node.
     after, latest : earliest and latest start, s; a search does not go beyond `latest`.
-    waited_s : time since its submission, s.
     """
 
     processors: int
@@ -41,7 +40,6 @@ class Request(NamedTuple):
     demand: Demand = ()
     after: float = 0.0
     latest: float = inf
-    waited_s: float = 0.0
 
 
 class Allocation(NamedTuple):

@@ -239,8 +239,7 @@ class TablePass(SchedulingPass):
             return None
         if after > latest or after == inf:
             return None
-        waited_s = now - job.submitted_at
-        request = Request(processors, length_s, self._demand(job), after, latest, waited_s)
+        request = Request(processors, length_s, self._demand(job), after, latest)
         nodes = job.spec.nodes
         if nodes is not None and nodes.block > 1:
             return self._find_blocks(request, nodes)
