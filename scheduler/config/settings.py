@@ -85,7 +85,7 @@ class JournalConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Parameters
     ----------
     keep_resize_points : number of latest events of which resize points are kept with the decision
-        to continue; of earlier ones only sums by job and size. Everything else is kept.
+        to continue; everything else is kept.
     keep_days : days for which ended jobs are kept; None: forever.
     """
 

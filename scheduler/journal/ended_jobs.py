@@ -23,7 +23,7 @@ from reshape.times import utc_moment
 from scheduler.journal.clock import ahead_of_job_s, noted_ahead_s
 from scheduler.journal.descriptions import decode_summary, describe_recorded
 from scheduler.journal.explanations import explanation_lines
-from scheduler.journal.journal_format import SUMMARY, KeptSubmission, unseal
+from scheduler.journal.journal_format import CONTINUE_REMOVED, SUMMARY, KeptSubmission, unseal
 from scheduler.journal.journal_reader import ORDERS_LIMIT, JournalReader
 from scheduler.model.arrays import TaskArray, TaskOf, positions_of
 from scheduler.model.events import Event, HoldChanged, JobCancelled, JobSubmitted, JobUpdated
@@ -216,30 +216,27 @@ def explanation(
     if len(orders) == ORDERS_LIMIT:
         text = f"earlier decisions are left out: the latest {ORDERS_LIMIT} are shown"
         lines.append(m.Story(at=orders[0][0] + ahead_s, text=text))
-    lines += _removed_lines(journal, number, ahead_s)
+    lines = [*_removed_lines(journal, job, ahead_s), *lines]
     return sorted(lines, key=lambda line: line.at)
 
 
-def _removed_lines(journal: JournalReader, number: int, ahead_s: float) -> list[m.Story]:
-    """Describe the resize points of a job of which only sums are kept.
+def _removed_lines(journal: JournalReader, job: Job | None, ahead_s: float) -> list[m.Story]:
+    """Say before when decisions at the resize points of a resizable job are not kept.
 
     Parameters
     ----------
     ahead_s : wall clock minus the service's clock, seconds.
     """
-    rows = journal.rows(
-        "SELECT size, points, iteration_s, last_at FROM sums WHERE job=? ORDER BY size", number
-    )
-    lines = []
-    for size, points, iteration_s, last_at in rows:
-        until = utc_moment(last_at + ahead_s)
-        text = (
-            f"{points} resize points on size {size} up to {until}, iterations of"
-            f" {iteration_s / points:.3g} s on average: what was decided at each of them is not"
-            " kept"
-        )
-        lines.append(m.Story(at=last_at + ahead_s, text=text))
-    return lines
+    removed = journal.meta(CONTINUE_REMOVED)
+    if job is None or job.recorded_history is None or removed is None:
+        return []
+    rows = journal.rows("SELECT at FROM orders WHERE seq>? ORDER BY seq LIMIT 1", int(removed))
+    at = min((at for (at,) in rows), default=inf)
+    at = min(at, job.ended_at or journal.latest_event_at())
+    if at <= job.sizes[0][0]:
+        return []
+    text = f"what was decided at its resize points before {utc_moment(at + ahead_s)} is not kept"
+    return [m.Story(at=at + ahead_s, text=text)]
 
 
 def positions(array: Job, tasks: str) -> ProcSet:

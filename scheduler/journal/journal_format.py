@@ -43,6 +43,8 @@ SEQUENCE = "sequence"
 MEASURED = "measured"
 #: Key in `meta` of the last batch from which retention has removed something.
 REMOVED = "removed up to batch"
+#: Key in `meta` of the last row of `orders` up to which retention has removed each `Continue`.
+CONTINUE_REMOVED = "continue orders removed"
 #: Characters of program and arguments that are kept with the submission; there is more in a part.
 MOST_COMMAND = 4096
 #: A seal is this, with which no record in JSON or MessagePack ends, and hexadecimal digits.

@@ -185,9 +185,7 @@ CREATE TABLE IF NOT EXISTS sizes (job INTEGER NOT NULL, place INTEGER NOT NULL,
                                   sizes BLOB NOT NULL, PRIMARY KEY (job, place)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS pools (name TEXT PRIMARY KEY, record BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS site (key INTEGER PRIMARY KEY, record BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS sums (job INTEGER NOT NULL, size INTEGER NOT NULL,
-                                 points INTEGER NOT NULL, iteration_s REAL NOT NULL,
-                                 last_at REAL NOT NULL, PRIMARY KEY (job, size)) WITHOUT ROWID;
+DROP TABLE IF EXISTS sums;
 CREATE INDEX IF NOT EXISTS events_of_job ON events (job) WHERE kind NOT IN {ROUTINE};
 CREATE INDEX IF NOT EXISTS orders_of_job ON orders (job);
 CREATE INDEX IF NOT EXISTS changes_of_job ON orders (job) WHERE kind NOT IN {ROUTINE};
@@ -355,7 +353,7 @@ def _make_private(path: Path) -> None:
 #: Tables in the order in which they are checked: those first on which the state depends.
 TABLES = (
     *("meta", "site", "records", "sizes", "jobs", "keys", "scripts", "pools", "settings", "facts"),
-    *("summaries", "memory", "sums", "phases", "orders", "events"),
+    *("summaries", "memory", "phases", "orders", "events"),
 )
 #: Records of ended jobs, which recovery does not read: table, what the seal covers, and a query.
 _SEALED = (

@@ -1,7 +1,6 @@
 """Retention: what the journal does not keep forever, removed in small steps.
 
-- Resize points, and the decisions to continue at them, are most of a journal. Of all but the latest
-  the journal keeps sums by job and size.
+- Resize points, and the decisions to continue at them, are most of a journal. It keeps the latest.
 - Ended jobs are removed after a number of days, if the configuration has one.
 
 A journal of which anything was removed cannot be replayed: `REMOVED` in its table `meta` names the
@@ -11,15 +10,11 @@ last batch that is incomplete.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Callable
-
-import msgspec
 
 from scheduler.config.settings import JournalConfig
 from scheduler.journal.journal import Journal
-from scheduler.journal.journal_format import LAST_JOB, REMOVED, ROUTINE
-from scheduler.model.events import ResizePoint
+from scheduler.journal.journal_format import CONTINUE_REMOVED, LAST_JOB, REMOVED, ROUTINE
 
 #: Seconds that one step may take.
 STEP_S = 0.006
@@ -28,19 +23,14 @@ ROWS, JOBS = 200, 10
 DAY_S = 86400.0
 
 _BATCH = "SELECT batch FROM events WHERE seq>? ORDER BY seq LIMIT 1"
-_ADD = """INSERT INTO sums VALUES (?, ?, ?, ?, ?) ON CONFLICT (job, size) DO UPDATE SET
-points=points+excluded.points, iteration_s=iteration_s+excluded.iteration_s,
-last_at=max(last_at, excluded.last_at)"""
 #: Tables with rows of a job; its routine events are removed with those of others.
 _TABLES = (
-    *("events", "orders", "phases", "facts", "memory", "sums", "summaries", "keys", "jobs"),
-    "records",
+    *("events", "orders", "phases", "facts", "memory", "summaries", "keys", "jobs", "records"),
 )
-_point = msgspec.json.Decoder(ResizePoint)
 #: Table -> the kind of its rows that are removed, and the key in `meta` of the last row looked at.
 _ROUTINE = {
     "events": ("ResizePoint", "resize points removed"),
-    "orders": ("Continue", "continue orders removed"),
+    "orders": ("Continue", CONTINUE_REMOVED),
 }
 
 
@@ -83,7 +73,7 @@ class Retention:
 
     def _remove_from(self, table: str, batch: int) -> bool:
         journal, (kind, key) = self._journal, _ROUTINE[table]
-        query = f'SELECT seq, batch, kind, "{table[:-1]}" FROM {table} WHERE seq>? AND batch<?'
+        query = f"SELECT seq, batch, kind FROM {table} WHERE seq>? AND batch<?"
         limits = self._done[table], batch, ROWS
         rows = list(journal.rows(f"{query} ORDER BY seq LIMIT ?", *limits))
         if not rows:
@@ -93,32 +83,11 @@ class Retention:
             statement = f"DELETE FROM {table} WHERE seq BETWEEN ? AND ? AND kind='{kind}'"
             journal.write(statement, removed[0][0], removed[-1][0])
         if removed and table == "events":
-            self._add_sums([blob for *_, blob in removed])
             note_removed(journal, removed[-1][1])
         self._done[table] = rows[-1][0]
         journal.note_meta(key, str(self._done[table]))
         journal.sync()
         return True
-
-    def _add_sums(self, blobs: list[bytes]) -> None:
-        sums: dict[tuple[int, int], tuple[int, float, float]] = {}
-        sizes: dict[int, tuple[tuple[float, int], ...]] = {}
-        for blob in blobs:
-            try:
-                point = _point.decode(blob)
-            except msgspec.DecodeError as error:
-                self._journal.report_unreadable("a resize point", error)
-                continue
-            if point.job not in sizes:
-                job = self._journal.recorded_job(point.job)
-                sizes[point.job] = () if job is None else job.sizes
-            history = sizes[point.job]
-            index = bisect_right(history, point.at, key=lambda change: change[0])
-            key = point.job, history[index - 1][1] if index else 0
-            count, seconds, _ = sums.get(key, (0, 0.0, 0.0))
-            sums[key] = count + 1, seconds + point.iteration_s, point.at
-        for (number, size), values in sums.items():
-            self._journal.write(_ADD, number, size, *values)
 
     def _remove_old_jobs(self) -> bool:
         days = self._config.keep_days

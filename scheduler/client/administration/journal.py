@@ -31,7 +31,7 @@ from scheduler.text.formats import counted, format_moment
 from scheduler.text.tables import Table, labelled, render
 
 #: Tables of a journal, in the order in which `info` lists them.
-TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "sums", "settings")
+TABLES = ("records", "summaries", "jobs", "events", "orders", "phases", "facts", "settings")
 
 directory_argument = click.argument(
     "directory", metavar="DIR", type=click.Path(exists=True, file_okay=False, path_type=Path)
@@ -108,7 +108,7 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
 @directory_argument
 @example("reshape journal compact ~/.reshape")
 def compact(directory: Path, keep_resize_points: int) -> None:
-    """Replace old resize points by sums, and release free space to the file system."""
+    """Remove old resize points, and release free space to the file system."""
     with _alone(directory) as opened:
         before = _bytes(directory)
         Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
