@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from operator import index
 from typing import TypeAlias
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 Indices: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True)
-class CyclicAxis:
+class CyclicAxis(msgspec.Struct, frozen=True):
     """Blocks of ``block`` indices dealt in turn to the coordinates 0 .. parts - 1."""
 
     extent: int
@@ -40,8 +39,7 @@ class CyclicAxis:
         return block % self.parts, block // self.parts * self.block + within
 
 
-@dataclass(frozen=True)
-class CutAxis:
+class CutAxis(msgspec.Struct, frozen=True, dict=True):
     """Coordinate p owns [offsets[p], offsets[p + 1]); empty parts are allowed."""
 
     offsets: tuple[int, ...]
@@ -75,8 +73,7 @@ class CutAxis:
         return part, where - self.edges[part]
 
 
-@dataclass(frozen=True)
-class DealtAxis(CutAxis):
+class DealtAxis(CutAxis, frozen=True):
     """Interval [offsets[k], offsets[k + 1]) belongs to coordinate owners[k] of ``count``."""
 
     owners: tuple[int, ...]

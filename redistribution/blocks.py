@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import msgspec
 import numpy as np
 
 from redistribution.axes import Cut, CutAxis, checked_axis, checked_offsets, even_offsets
@@ -49,8 +49,7 @@ def _grids(nprocs: int, ndim: int, divisors: Sequence[int]) -> Iterator[tuple[in
                     yield (largest, *rest)
 
 
-@dataclass(frozen=True)
-class Blocks(Layout):
+class Blocks(Layout, msgspec.Struct, frozen=True):
     """Contiguous parts on every divided axis over a process grid, by default even ones.
 
     Parameters
@@ -88,7 +87,6 @@ class Blocks(Layout):
     grid: tuple[int, ...]
     cut: Cut = ()
     offsets: tuple[tuple[int, ...] | None, ...] = ()
-    axes: tuple[CutAxis, ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         """Check and normalise the arguments."""
@@ -152,7 +150,8 @@ class Blocks(Layout):
         A part that is narrower than `width` is one of several that the points belong to. There are
         none beyond the edges of an axis that is not periodic, and none around an empty part.
         """
-        return _ghosts(self.axes[axis], self.coordinates(process)[axis], width, periodic)
+        cuts = cast(CutAxis, self.axes[axis])
+        return _ghosts(cuts, self.coordinates(process)[axis], width, periodic)
 
 
 class Ghosts(NamedTuple):

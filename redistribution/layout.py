@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from operator import index
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
+from msgspec.structs import force_setattr
 from numpy.typing import NDArray
 
 from redistribution.axes import (
@@ -167,8 +168,7 @@ class Layout:
         return tuple(axis.indices(c) for axis, c in zip(self.axes, coordinates, strict=True))
 
 
-@dataclass(frozen=True)
-class BlockCyclic(Layout):
+class BlockCyclic(Layout, msgspec.Struct, frozen=True):
     """Block-cyclic on every divided axis over a process grid (ScaLAPACK's layout in n dimensions).
 
     Parameters
@@ -206,8 +206,7 @@ class BlockCyclic(Layout):
         set_fields(self, block=block, axes=tuple(map(CyclicAxis, self.shape, block, parts)))
 
 
-@dataclass(frozen=True)
-class Cuts(Layout):
+class Cuts(Layout, msgspec.Struct, frozen=True):
     """One axis cut at given indices, the other axes whole.
 
     Parameters
@@ -311,8 +310,7 @@ class Cuts(Layout):
         return cls((row.size,), _offsets_within(sums, low, nprocs))
 
 
-@dataclass(frozen=True)
-class Dealt(Layout):
+class Dealt(Layout, msgspec.Struct, frozen=True):
     """Intervals of the first axis dealt to processes, the other axes whole.
 
     Parameters
@@ -354,8 +352,7 @@ class Dealt(Layout):
         set_one_dimension(self, self.nprocs, 0, axes)
 
 
-@dataclass(frozen=True)
-class Replicated(Layout):
+class Replicated(Layout, msgspec.Struct, frozen=True):
     """Every process holds the whole array.
 
     Parameters
@@ -381,9 +378,10 @@ class Replicated(Layout):
 
 
 def set_fields(layout: Layout, **values: object) -> None:
-    """Set fields of a frozen dataclass in its __post_init__."""
+    """Set attributes of a layout, which is frozen, in its __post_init__."""
+    assert isinstance(layout, msgspec.Struct)
     for name, value in values.items():
-        object.__setattr__(layout, name, value)
+        force_setattr(layout, name, value)
 
 
 def set_one_dimension(layout: Layout, nprocs: int, axis: int | None, axes: Sequence[Axis]) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 
-@dataclass(slots=True)
-class Tuning:
+class Tuning(msgspec.Struct):
     """Thresholds of `redistribution.copies` and `redistribution.messages`.
 
     The ranks of a communicator may differ in all of them except ``piece_bytes`` and

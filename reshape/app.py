@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from itertools import zip_longest
 from math import inf, isnan
 from operator import index
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from zlib import crc32
@@ -26,7 +27,6 @@ from reshape.abort import (
 from reshape.data.each_size import ClosingError, EachSize
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
-from reshape.data.trial import Trial
 from reshape.derived import retire_derived, text_of_many, watch
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import AT, PLACE, Slot
@@ -37,7 +37,7 @@ from reshape.resizing.joining import Address
 from reshape.resizing.resize_points import assemble, await_join, greet, join_job, resize_point
 from reshape.resizing.transaction import begin_anew, disconnect
 from reshape.topology import Topology
-from reshape.wire.identity import Pace, identity
+from reshape.wire.identity import TRIAL_VARIABLE, Pace, identity
 from reshape.wire.link import Link
 from reshape.world import WORLD, allow_finalize, check_initialized, refuse_finalize, retire
 
@@ -169,7 +169,11 @@ class Application(Registrations):
         world = WORLD.Dup()
         group, folder = (0, None) if who is None else (who.group, who.folder)
         job = JobContext(world, group, folder, (group,) * world.size, topology=self._topology)
-        job.trial = None if who is None else Trial.of()
+        trial = "" if who is None else os.environ.get(TRIAL_VARIABLE)
+        if trial:
+            from reshape.data.trial import Trial  # other runs do not need it
+
+            job.trial = Trial(Path(trial))
         job.spares = Spares(folder, self._spare_bytes if job.trial is None else 0)
         self._job = job
         job.verify = bool(self._verify)

@@ -25,7 +25,6 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache, wraps
 from inspect import signature
 from linecache import getline
@@ -34,6 +33,7 @@ from traceback import walk_tb
 from types import FrameType, TracebackType
 from typing import Any
 
+import msgspec
 from mpi4py import MPI
 
 log = logging.getLogger(__name__)
@@ -74,10 +74,10 @@ _PASSED = ("mpi4py", "reshape", "redistribution")  # packages that errors pass
 #: Folders of the packages whose results no resize ends.
 _OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[1:])
 _addressof, _handleof = MPI._addressof, MPI._handleof
+_signature = cache(signature)
 
 
-@dataclass(slots=True)
-class _Made:
+class _Made(msgspec.Struct, eq=False):
     """A communicator, window or file that the program has made and not freed.
 
     Attributes
@@ -129,17 +129,14 @@ def _wrap(
 
 
 def _maker(method: Callable[..., Any]) -> Callable[..., Any]:
-    parameters = signature(method)
-    is_over_comm = "comm" in parameters.parameters  # of a window or file
-
     def make(*args: Any, **kwargs: Any) -> Any:
         made, frame, origin = method(*args, **kwargs), sys._getframe(1), args[0]
         if not frame.f_code.co_filename.startswith(_OWN):
-            if is_over_comm:
-                bound = parameters.bind(*args, **kwargs)
+            result = made[0] if type(made) is tuple else made  # of Idup, with a request
+            if not isinstance(result, MPI.Comm):  # a window or file, which is over an argument
+                bound = _signature(method).bind(*args, **kwargs)
                 bound.apply_defaults()
                 origin = bound.arguments["comm"]
-            result = made[0] if type(made) is tuple else made  # of Idup, with a request
             _record(result, origin, method.__name__, frame)
         return made
 

@@ -7,7 +7,6 @@ after ``reshape: error:`` without a traceback.
 
 from __future__ import annotations
 
-import difflib
 import operator
 from collections.abc import Iterable
 from math import isfinite
@@ -65,6 +64,8 @@ class ProtocolError(ReshapeError):
 
 def nearest(name: str, names: Iterable[str]) -> str:
     """End of a message about an unknown name: the most similar known names, or all of them."""
+    import difflib  # only errors need it
+
     names = sorted(names)
     close = difflib.get_close_matches(name, names, n=2)
     if close:

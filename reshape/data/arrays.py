@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from weakref import ReferenceType, ref
 
+import msgspec
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import ArrayLike, DTypeLike, NDArray
@@ -21,8 +21,7 @@ from reshape.data.whole import Savable, Saved, load
 from reshape.errors import ReshapeError
 
 
-@dataclass
-class Processes:
+class Processes(msgspec.Struct, eq=False):
     """The processes of a job and their memory, as registered data sees them.
 
     Attributes
@@ -42,7 +41,7 @@ class Processes:
     groups: tuple[int, ...]
     epoch: int = 0
     done: int = 0
-    spares: Spares = field(default_factory=Spares)
+    spares: Spares = msgspec.field(default_factory=Spares)
 
     @property
     def memory(self) -> RankMemory:

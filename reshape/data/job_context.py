@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import numpy as np
 from mpi4py import MPI
 
@@ -16,18 +16,19 @@ from reshape.data.declarations import Declaration
 from reshape.data.each_size import EachSize
 from reshape.data.ragged import Ragged
 from reshape.data.segments import FolderPlace, Segment, bytes_of, place_of
-from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import Slot
 from reshape.topology import SizeBounds, Topology
 from reshape.wire.identity import Pace
 from reshape.wire.messages import ResizeOutcome
 
+if TYPE_CHECKING:
+    from reshape.data.trial import Trial
+
 Fact = bool | int | float | str
 
 
-@dataclass
-class SizeRequest:
+class SizeRequest(msgspec.Struct):
     """A request of a program; `reshape.app.Application.request` returns it.
 
     Attributes
@@ -54,8 +55,7 @@ class SizeRequest:
         self.state, self.why = "declined" if declined else "accepted", declined
 
 
-@dataclass
-class JobContext(Processes):
+class JobContext(Processes, eq=False):
     """The state of a job in each of its processes.
 
     Attributes
@@ -83,23 +83,23 @@ class JobContext(Processes):
     """
 
     verify: bool = False
-    declarations: list[Declaration] = field(default_factory=list)
-    arrays: dict[str, Array] = field(default_factory=dict)
-    ragged: dict[str, Ragged] = field(default_factory=dict)
-    state: dict[str, Any] = field(default_factory=dict)
+    declarations: list[Declaration] = msgspec.field(default_factory=list)
+    arrays: dict[str, Array] = msgspec.field(default_factory=dict)
+    ragged: dict[str, Ragged] = msgspec.field(default_factory=dict)
+    state: dict[str, Any] = msgspec.field(default_factory=dict)
     loop: int = 0
     iteration: int = 0
     total: int | None = 0
     request: SizeRequest | None = None
     expected: int = 0
-    each_size: list[EachSize[Any]] = field(default_factory=list)
-    held: list[MPI.Intercomm] = field(default_factory=list)
+    each_size: list[EachSize[Any]] = msgspec.field(default_factory=list)
+    held: list[MPI.Intercomm] = msgspec.field(default_factory=list)
     topology: Topology | None = None
-    last: ResizeOutcome = field(default_factory=lambda: ResizeOutcome(serial=0))
+    last: ResizeOutcome = msgspec.field(default_factory=lambda: ResizeOutcome(serial=0))
     warned_no_restart: bool = False
-    pace: Pace = field(default_factory=Pace)
+    pace: Pace = msgspec.field(default_factory=Pace)
     checkpointed_at: float = 0.0
-    slot: Slot = field(default_factory=Slot)
+    slot: Slot = msgspec.field(default_factory=Slot)
     trial: Trial | None = None
 
     @property

@@ -13,11 +13,11 @@ import logging
 import math
 import os
 import re
-from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
@@ -55,8 +55,7 @@ class RankMemory(NamedTuple):
         return f"{array}.e{self.epoch}.r{self.rank}"
 
 
-@dataclass(eq=False)
-class Segment:
+class Segment(msgspec.Struct, eq=False):
     """A local part and the file that holds it.
 
     Attributes

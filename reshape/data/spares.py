@@ -22,9 +22,9 @@ import logging
 import sys
 import time
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from operator import attrgetter
 from pathlib import Path
+from threading import Thread
 
 from redistribution import Layout
 from reshape.data import segments
@@ -61,8 +61,7 @@ class Spares:
         self._expected: tuple[int, ...] = ()  # sizes for which memory was prepared
         self._hidden = 0  # segments so far; several may have the same array, epoch and rank
         self._used_at = 0.0
-        self._thread: ThreadPoolExecutor | None = None
-        self._work: Future[None] | None = None
+        self._thread: Thread | None = None  # at work, unless it has ended
 
     @property
     def nbytes(self) -> int:
@@ -100,9 +99,9 @@ class Spares:
 
     def wait(self) -> None:
         """Wait until the thread has done its work."""
-        if self._work is not None:
-            self._work.result()
-            self._work = None
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
 
     # ------------------------------------------------------------ in a resize
 
@@ -171,10 +170,8 @@ class Spares:
             self._run(self._take_out(self._spares, self.nbytes), [])
 
     def close(self) -> None:
-        """Give everything back, and end the thread."""
-        if self._thread is not None:
-            self._thread.shutdown()
-        self._thread = self._work = None
+        """Give everything back, when the thread has done its work."""
+        self.wait()
         while self._spares:
             self._spares.pop().discard()
 
@@ -200,13 +197,14 @@ class Spares:
         return out
 
     def _run(self, superfluous: list[Segment], missing: Sequence[int]) -> None:
-        if self._thread is None:
-            self._thread = ThreadPoolExecutor(1, "reshape-spares")
+        thread = Thread(None, self._exchange, "reshape-spares", (superfluous, missing))
         try:
-            self._work = self._thread.submit(self._exchange, superfluous, missing)
+            thread.start()
         except RuntimeError as error:  # the account has too many threads
             log.debug("no memory is prepared: %s", error)
             self._exchange(superfluous, [])
+        else:
+            self._thread = thread
 
     def _exchange(self, superfluous: list[Segment], missing: Sequence[int]) -> None:
         """Give memory back, then prepare memory; runs in the thread."""

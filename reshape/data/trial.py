@@ -28,8 +28,6 @@ from reshape.errors import ReshapeError
 if TYPE_CHECKING:
     from mpi4py import MPI
 
-#: Names the folder for the files below, and so makes a run one of `reshape try`.
-VARIABLE = "RESHAPE_TRY"
 STACK_SIGNAL = signal.SIGUSR2
 #: Begin of a line for the report in the file of a process, which otherwise has its stacks.
 NOTE = "note: "
@@ -51,12 +49,6 @@ class Trial:
         signal.signal(STACK_SIGNAL, signal.SIG_IGN)  # what an interpreter that ends returns to
         faulthandler.register(STACK_SIGNAL, self._file)
 
-    @classmethod
-    def of(cls, environment: Mapping[str, str] = os.environ) -> Trial | None:
-        """Begin the checks, if this is a run of `reshape try`."""
-        folder = environment.get(VARIABLE)
-        return cls(Path(folder)) if folder else None
-
     def forbid(self, segment: Segment) -> None:
         """Make a segment that a resize has replaced inaccessible, and remove its file."""
         segment.discard()
@@ -67,27 +59,27 @@ class Trial:
         """Write a line for the report."""
         self._file.write(f"{NOTE}{text}\n")
 
+    @staticmethod
+    def check_state(comm: MPI.Intracomm, state: Mapping[str, Any]) -> None:
+        """Collective over comm. Check that all ranks have equal values in `app.state`.
 
-def check_state(comm: MPI.Intracomm, state: Mapping[str, Any]) -> None:
-    """Collective over comm. Check that all ranks have equal values in `app.state`.
+        Values that cannot be pickled are left to the resize, which names them.
 
-    Values that cannot be pickled are left to the resize, which names them.
-
-    Raises
-    ------
-    ReshapeError : on every rank, with the key and two of the values.
-    """
-    packed: dict[str, bytes] | None
-    try:
-        packed = {key: pickle.dumps(value) for key, value in state.items()}
-    except Exception:  # pickling runs code of the user's classes
-        packed = None
-    gathered = comm.gather(packed, root=0)
-    states = [each for each in gathered or () if each is not None]
-    why = _difference(states) if len(states) == comm.size else ""
-    why = comm.bcast(why, root=0)
-    if why:
-        raise ReshapeError(why)
+        Raises
+        ------
+        ReshapeError : on every rank, with the key and two of the values.
+        """
+        packed: dict[str, bytes] | None
+        try:
+            packed = {key: pickle.dumps(value) for key, value in state.items()}
+        except Exception:  # pickling runs code of the user's classes
+            packed = None
+        gathered = comm.gather(packed, root=0)
+        states = [each for each in gathered or () if each is not None]
+        why = _difference(states) if len(states) == comm.size else ""
+        why = comm.bcast(why, root=0)
+        if why:
+            raise ReshapeError(why)
 
 
 def _difference(states: list[dict[str, bytes]]) -> str:

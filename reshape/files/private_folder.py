@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import errno
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -70,7 +69,7 @@ def own_folder(folder: Path) -> Path:
     for name in sorted(names):
         if _owner_of(folder.with_name(name)) == os.geteuid():
             return folder.with_name(name)
-    return folder if owner is None else folder.with_name(f"{folder.name}-{secrets.token_hex(8)}")
+    return folder if owner is None else folder.with_name(f"{folder.name}-{os.urandom(8).hex()}")
 
 
 def _owner_of(path: Path) -> int | None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+import msgspec
 import numpy as np
 from mpi4py import MPI
 from msgspec.structs import replace
@@ -75,8 +75,7 @@ def map_sources(job: JobContext, comm: MPI.Intracomm, array: Array, plan: Plan) 
     return sources
 
 
-@dataclass
-class Move:
+class Move(msgspec.Struct, eq=False):
     """One array on its way to its next layout.
 
     Attributes
@@ -89,7 +88,7 @@ class Move:
     array: Array
     plan: Plan
     segment: Segment | None = None
-    sources: Sources = field(default_factory=dict)
+    sources: Sources = {}
 
     @property
     def is_kept(self) -> bool:

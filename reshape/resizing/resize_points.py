@@ -20,7 +20,6 @@ from mpi4py import MPI
 from reshape.abort import abort
 from reshape.data.each_size import ClosingError
 from reshape.data.job_context import JobContext
-from reshape.data.trial import check_state
 from reshape.errors import ReshapeError
 from reshape.resizing.agree import RolledBackError, barrier, found_by
 from reshape.resizing.joining import Address, accept, connect
@@ -175,7 +174,7 @@ def resize_point(job: JobContext, link: Link) -> None:
             job.request.answer(decision.declined)
         return
     if job.trial is not None:
-        check_state(job.comm, job.state)
+        job.trial.check_state(job.comm, job.state)
     was_first, first_group = job.comm.rank == 0, job.groups[0]
     try:
         if isinstance(decision, Join):

@@ -94,7 +94,8 @@ def join(job: JobContext, port: str) -> None:
     old_size = merged.size - own.size
     try:
         status, state = introduce(job, merged)
-        vars(job).update(status.told)
+        for name, value in status.told.items():
+            setattr(job, name, value)
         job.checkpointed_at = time.monotonic() - status.since_checkpoint_s
         outcome = ResizeOutcome(status.serial)
         moves, ranks = relay(job, merged, range(old_size), range(merged.size), outcome)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from functools import partial
+from functools import cache
 from math import isfinite
 from typing import Any, TypeVar
 
@@ -99,13 +99,17 @@ def decode_frames(
     return message
 
 
-_application: msgspec.msgpack.Decoder[ApplicationMessage] = msgspec.msgpack.Decoder(
-    ApplicationMessage
-)
+@cache
+def _application_decoder() -> msgspec.msgpack.Decoder[ApplicationMessage]:
+    """Make the decoder at the first message: rank 0 alone needs it, and it takes a millisecond."""
+    return msgspec.msgpack.Decoder(ApplicationMessage)
 
 
-#: Decodes the frames of what an application receives, and sends; see `decode_frames`.
-decode_application = partial(decode_frames, _application)
+def decode_application(
+    frames: Sequence[bytes], max_bytes: int = MAX_REQUEST_BYTES
+) -> ApplicationMessage:
+    """Decode what an application receives, or sends, from its frames; see `decode_frames`."""
+    return decode_frames(_application_decoder(), frames, max_bytes)
 
 
 def may_be_non_finite(packed: bytes) -> bool:

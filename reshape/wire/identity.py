@@ -14,16 +14,19 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Literal, cast, get_args
+
+import msgspec
 
 from reshape.errors import ConfigError
 
 Role = Literal["first", "join", "restart"]
 #: Seconds that the processes wait for answers at resize points, where a service leaves it out.
 PATIENCE_VARIABLE = "RESHAPE_PATIENCE_S"
+#: Names a folder for files of the processes, and so makes a run one of `reshape try`.
+TRIAL_VARIABLE = "RESHAPE_TRY"
 #: Least seconds between two requests at resize points, and the variable that sets another value.
 ASK_EVERY_S, PACE_VARIABLE = 0.05, "RESHAPE_ASK_EVERY_S"
 #: Environment variables that the service sets for the processes of a job: RESHAPE_GROUPS for jobs
@@ -56,8 +59,7 @@ def slurm_job(environment: Mapping[str, str] = os.environ) -> str:
     return "" if SLURM_VARIABLE in environment else environment.get("SLURM_JOB_ID", "")
 
 
-@dataclass(frozen=True)
-class Identity:
+class Identity(msgspec.Struct, frozen=True):
     """Identity of a process that a service has started.
 
     Attributes
@@ -81,8 +83,8 @@ class Identity:
     token: str
     folder: Path
     role: Role
-    groups: Mapping[int, int] = field(default_factory=dict)
-    joining: Mapping[int, int] = field(default_factory=dict)
+    groups: Mapping[int, int] = {}
+    joining: Mapping[int, int] = {}
     patience_s: float | None = None
 
     @property
@@ -175,8 +177,7 @@ def _error(name: str, message: str) -> ConfigError:
     return ConfigError(message, file="environment", field=name)
 
 
-@dataclass
-class Pace:
+class Pace(msgspec.Struct):
     """When rank 0 asks again, and the iterations since the last request.
 
     Parameters

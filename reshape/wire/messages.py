@@ -12,7 +12,6 @@ malformed message, is :class:`Failure`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
 import msgspec
@@ -113,8 +112,7 @@ class ResizeTimes(msgspec.Struct, frozen=True, gc=False, kw_only=True):
         return self.close_s + self.join_s + self.plan_s + self.move_s + self.resume_s
 
 
-@dataclass
-class ResizeOutcome:
+class ResizeOutcome(msgspec.Struct):
     """The end of a resize on one rank.
 
     Attributes
@@ -126,7 +124,7 @@ class ResizeOutcome:
 
     serial: int
     why: str = ""
-    times: ResizeTimes = field(default_factory=ResizeTimes)
+    times: ResizeTimes = ResizeTimes()
 
 
 # ---------------------------------------------------------------- application -> service

@@ -29,6 +29,14 @@ def test_topology_needs_no_mpi_and_no_scheduler() -> None:
     assert not loaded_by("import reshape.topology") & (HEAVY - {"msgspec"})
 
 
+def test_a_program_loads_no_module_that_few_programs_need() -> None:
+    """Each rank of a group pays for what a program loads before its block."""
+    loaded = loaded_by("import reshape; reshape.application")
+    assert {"mpi4py", "numpy", "msgspec", "redistribution"} <= loaded
+    rare = {"concurrent", "dataclasses", "difflib", "resource", "scipy", "secrets", "zmq"}
+    assert not loaded & (rare | {"click", "psutil", "rich", "scheduler"})
+
+
 def test_help_imports_no_subcommand() -> None:
     loaded = loaded_by(
         "from reshape.__main__ import main\ntry: main(['--help'])\nexcept SystemExit: pass"

@@ -22,11 +22,11 @@ import psutil
 
 import reshape
 from reshape.checkpoints.directory import OWNER_FILE
-from reshape.data.trial import NOTE, STACK_SIGNAL, VARIABLE
+from reshape.data.trial import NOTE, STACK_SIGNAL
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import place_text, read_positions
 from reshape.topology import Topology
-from reshape.wire.identity import PATIENCE_VARIABLE
+from reshape.wire.identity import PATIENCE_VARIABLE, TRIAL_VARIABLE
 from scheduler.client.trial.comparison import TrialResults
 from scheduler.client.trial.driver import Group, MistakeError, TrialDriver
 from scheduler.client.trial.plan import Step
@@ -117,7 +117,7 @@ class TrialRun:
             {
                 **self.program.environment,
                 PATIENCE_VARIABLE: str(_PATIENCE_S),
-                VARIABLE: str(self._stacks),
+                TRIAL_VARIABLE: str(self._stacks),
             },
         ) as driver:
             watch = RunWatch(driver, self._stacks, self.program.limit_s)

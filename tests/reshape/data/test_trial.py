@@ -12,7 +12,7 @@ from application_scripts import script
 from driver import Driver
 from mpi4py import MPI
 
-from reshape.data.trial import check_state
+from reshape.data.trial import Trial
 from reshape.errors import ReshapeError
 
 RANK = MPI.COMM_WORLD.rank
@@ -37,7 +37,7 @@ def test_equal_values_differ_in_nothing() -> None:
         "object": Plain({"x": set(order)}),
         "rng": np.random.default_rng(3),
     }
-    check_state(MPI.COMM_WORLD, state)
+    Trial.check_state(MPI.COMM_WORLD, state)
 
 
 @pytest.mark.mpi(min_size=2)
@@ -50,16 +50,16 @@ def test_the_first_different_value_is_named_on_every_rank() -> None:
     }
     for key, (value, why) in different.items():
         with pytest.raises(ReshapeError, match=re.escape(why)) as error:
-            check_state(MPI.COMM_WORLD, {"same": 1, key: value})
+            Trial.check_state(MPI.COMM_WORLD, {"same": 1, key: value})
         assert f"app.state[{key!r}] differs between ranks" in str(error.value)
     state = {"late": 1} if RANK else {}
     with pytest.raises(ReshapeError, match="not set on rank 0, 1 on rank 1"):
-        check_state(MPI.COMM_WORLD, state)
+        Trial.check_state(MPI.COMM_WORLD, state)
 
 
 @pytest.mark.mpi(min_size=2)
 def test_what_cannot_be_pickled_is_left_to_the_resize() -> None:
-    check_state(MPI.COMM_WORLD, {"bad": (lambda: RANK) if RANK else 1})
+    Trial.check_state(MPI.COMM_WORLD, {"bad": (lambda: RANK) if RANK else 1})
 
 
 def test_state_is_compared_in_trials_only(tmp_path: Path) -> None:

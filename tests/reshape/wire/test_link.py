@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 from answering import service
 
@@ -68,7 +68,7 @@ def test_a_joining_group_does_not_compute_while_its_access_file_is_gone(
     who: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A job on several hosts names its service by a file, which may be written again."""
-    who = dataclasses.replace(who, server=str(who.folder / "access.json"))
+    who = msgspec.structs.replace(who, server=str(who.folder / "access.json"))
     naps: list[float] = []
 
     def nap(seconds: float) -> None:
