@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import secrets
 from functools import cache
 
 import numpy as np
@@ -159,7 +158,7 @@ def _made(comm: MPI.Intracomm, box_bytes: int) -> Mailboxes | None:
     descriptor, memory, flags = -1, None, 0
     can_meet = kernel.compiled is not None and hasattr(os, "memfd_create")
     if comm.rank == 0 and can_meet:
-        number = secrets.randbits(62)
+        number = int.from_bytes(os.urandom(8)) >> 2
         with contextlib.suppress(OSError):
             descriptor = os.memfd_create(_name(number))
             os.ftruncate(descriptor, size)

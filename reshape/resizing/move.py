@@ -18,6 +18,7 @@ from mpi4py import MPI
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+import redistribution.messages.prepared  # noqa: F401 - a move between hosts must not load it late
 from redistribution import Plan, checksum
 from redistribution.messages.waiting import wait_idle
 from reshape.data import segments
