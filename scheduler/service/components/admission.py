@@ -41,8 +41,8 @@ from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text, plain
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-#: Texts of a submission that are checked when they are read.
-_READ = frozenset({"text", "signal"})
+#: Texts of a submission that are checked when they are read, and the key, which is its own.
+_READ = frozenset({"text", "signal", "key"})
 #: Characters of the other texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
     **{
@@ -53,12 +53,8 @@ _LONGEST = {
     **dict.fromkeys(("output", "error", "cwd", "hook_end", "array"), 4095),
     "dependency": 20 * MOST_TERMS,
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
-    "key": LONGEST_KEY,
 }
 _texts = attrgetter(*_LONGEST)
-#: Fields of the request of a job that are those of its submission unless a rule sets them.
-_SAME = tuple(name for name in JobSpec.__struct_fields__ if name in Submission.__struct_fields__)
-_same = attrgetter(*_SAME)
 #: Sizes that the topology of a submission lists, at most.
 MOST_SIZES = 1000
 
@@ -83,14 +79,18 @@ class Admission:
         own = {str(path) for own in own_folders for path in (own, own.resolve())}
         self._own = sorted(map(os.path.normpath, own))
         self._idle = idle_core(config, report_error)  # with all nodes up and idle
+        #: What was admitted last, of the submission only what its request follows from.
+        self._latest: tuple[Submission, JobSpec] | None = None
 
     def add_nodes(self, names: Iterable[str], processors: int) -> None:
         """Take account of nodes that may join the first partition, with this many processors."""
+        self._latest = None
         for name in names:
             self._idle.partitions[0].machine.join(name, processors)
 
     def remove_nodes(self, names: Iterable[str]) -> None:
         """Take account of nodes that can no longer join."""
+        self._latest = None
         machine = self._idle.partitions[0].machine
         for name in names:
             machine.lose(name)
@@ -130,6 +130,19 @@ class Admission:
         ------
         ReshapeError : the job could never run, or may not.
         """
+        argv, environment = submission.argv, submission.environment
+        check_arguments([*submission.wrapper, *argv], environment)
+        check_text(submission.key, "key", LONGEST_KEY)
+        if restart_from := environment.get(RESTART_VARIABLE, ""):
+            self._check_place("directory to restart from", restart_from)
+        # Jobs that are submitted one after the other often differ in these parts alone.
+        alike = replace(submission, argv=argv[:1], wrapper=[], environment={}, text="", key="")
+        if self._latest is None or self._latest[0] != alike:
+            self._latest = alike, self._request(alike)
+        return self._latest[1]
+
+    def _request(self, submission: Submission) -> JobSpec:
+        """Return the request of a submission without environment, arguments, script and key."""
         _check_text(submission)
         check_output_name(submission.output)
         if submission.error:  # "" stands for the output
@@ -152,35 +165,44 @@ class Admission:
         name = submission.queue or next(iter(self._config.queues))
         queue = self._queue(name, submission)
         priority = self._priority(submission) + self._config.value_of(queue.priority)
-        by_rule = {
-            "max_processors": largest,
-            "min_processors": least if least < submission.processors else None,
-            "queue": name,
-            "priority": priority,
-            "partition": partition.name,
-            "resources": _above_0(submission.resources),
-            "shared": _above_0(submission.shared),
-            "executable": submission.argv[0].rpartition("/")[2],
-            "array": self._array(submission),
-            "end_signal": submission.read_signal(),
-            "nodes": nodes,
-        }
         try:
-            return JobSpec(**dict(zip(_SAME, _same(submission), strict=True)) | by_rule)
+            return JobSpec(
+                processors=submission.processors,
+                walltime_s=submission.walltime_s,
+                max_processors=largest,
+                min_processors=least if least < submission.processors else None,
+                topology=submission.topology,
+                name=submission.name,
+                user=submission.user,
+                queue=name,
+                priority=priority,
+                resources=_above_0(submission.resources),
+                shared=_above_0(submission.shared),
+                executable=submission.argv[0].rpartition("/")[2],
+                requeue=submission.requeue,
+                performance=submission.performance,
+                reservation=submission.reservation,
+                partition=partition.name,
+                array=self._array(submission),
+                end_signal=submission.read_signal(),
+                nodes=nodes,
+            )
         except ValueError as error:
             raise ReshapeError(str(error)) from None
 
     def _nodes(self, submission: Submission) -> NodeRequest | None:
         """Return what a submission requests of its nodes; None: nothing."""
+        constraint, per_process = submission.read_constraint(), submission.per_process
+        if not (constraint or submission.exclusive or per_process > 1):
+            return None
         named = submission.partition or next(iter(self._config.partitions), "")
         partition = self._idle.named(named)
         whole = 0
         if submission.exclusive:
             whole = _size_of_whole_nodes(submission, partition, self._config.by_node)
-        constraint = submission.read_constraint()
         # On one node every place is right, and a selection that takes only some of them may choose.
         is_one_node = partition.state.placing and len(partition.machine.nodes) == 1
-        request = NodeRequest(constraint, whole, 1 if is_one_node else submission.per_process)
+        request = NodeRequest(constraint, whole, 1 if is_one_node else per_process)
         return None if request == NodeRequest() else request
 
     def _partition(self, submission: Submission) -> Partition:
@@ -202,14 +224,14 @@ class Admission:
         where a name leads (`scheduler.node.launching.job_bounds`).
         """
         cwd = submission.cwd
-        paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}
+        self._check_place("output", os.path.join(cwd, submission.output))
+        self._check_place("working directory", cwd)
         if submission.error:
-            paths["error output"] = os.path.join(cwd, submission.error)
-        if restart_from := submission.environment.get(RESTART_VARIABLE, ""):
-            paths["directory to restart from"] = restart_from
-        for what, path in paths.items():
-            if folder := folder_named(path, self._own):
-                raise ReshapeError(in_own_folder(what, path, folder))
+            self._check_place("error output", os.path.join(cwd, submission.error))
+
+    def _check_place(self, what: str, path: str) -> None:
+        if folder := folder_named(path, self._own):
+            raise ReshapeError(in_own_folder(what, path, folder))
 
     def _check_sizes(self, submission: Submission) -> None:
         n = submission.processors
@@ -419,13 +441,15 @@ def _above_0(amounts: dict[str, int]) -> dict[str, int]:
 def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     texts = _texts(submission)
-    if not "".join(texts).isprintable() or any(map(gt, map(len, texts), _LONGEST.values())):
+    together = "".join(texts)
+    may_be_long = len(together) > LONGEST_NAME  # most are shorter than that all together
+    is_long = may_be_long and any(map(gt, map(len, texts), _LONGEST.values()))
+    if is_long or not together.isprintable():
         for text, (field, most) in zip(texts, _LONGEST.items(), strict=True):
             check_text(text, field, most)
     if not submission.cwd or submission.argv[:1] == [""]:
         what = "program" if submission.cwd else "working directory"
         raise ReshapeError(f"the name of the {what} is empty: give it")
-    check_arguments([*submission.wrapper, *submission.argv], submission.environment)
     if submission.limits or submission.umask is not None:
         _check_inherited(submission)
 

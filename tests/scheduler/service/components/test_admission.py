@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import re
 from math import inf, nan
+from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
@@ -109,6 +112,8 @@ def test_without_configured_users_any_priority_is_admitted() -> None:
         ("ann", {"name": "two\nlines"}, "name 'two\\nlines' holds a control character"),
         ("ann", {"output": "a\x1b[31m"}, "output 'a\\x1b[31m' holds a control character"),
         ("ann", {"name": "x" * 257}, "has 257 characters, at most 256 are accepted"),
+        ("ann", {"key": "x" * 201}, "key xxxx"),
+        ("ann", {"key": "x" * 201}, "has 201 characters, at most 200 are accepted"),
         ("ann", {"umask": 0o1000}, "the umask must be from 0 to 0777, got 0o1000"),
         ("ann", {"limits": {"NPROC": 1}}, "there is no resource limit 'NPROC': known are AS, CORE"),
         ("ann", {"limits": {"CORE": -2}}, "the limit CORE must be >= 0, or -1 for none, got -2"),
@@ -222,6 +227,46 @@ def test_nodes_of_pools_join_the_first_partition() -> None:
     admission.remove_nodes(["p1"])
     with pytest.raises(ReshapeError, match="beyond the limits"):
         admission.admit(submission)
+
+
+def outcome(admission: Admission, submission: Submission) -> JobSpec | str:
+    try:
+        return admission.admit(submission)
+    except ReshapeError as error:
+        return str(error)
+
+
+SUBMISSIONS = st.builds(
+    Submission,
+    argv=st.sampled_from((["true"], ["true", "1"], ["true", "a\0"], ["/bin/echo", "1"], [])),
+    processors=st.sampled_from((2, 9)),
+    walltime_s=st.just(60.0),
+    user=st.sampled_from(("ann", "bob")),
+    priority=st.sampled_from((None, "gold", "platinum")),
+    cwd=st.sampled_from(("/data", "/srv/own")),
+    environment=st.sampled_from(
+        ({}, {"A": "1"}, {"A=B": "1"}, {"RESHAPE_RESTART_FROM": "/srv/own/1"})
+    ),
+    key=st.sampled_from(("", "k", "k" * 201)),
+    wrapper=st.sampled_from(([], ["/bin/sh"], ["\0"])),
+    script=st.booleans(),
+    text=st.sampled_from(("", "#!/bin/sh\n")),
+)
+
+
+@given(st.lists(SUBMISSIONS, min_size=2, max_size=6))
+def test_a_submission_is_admitted_as_if_it_were_the_first(submissions: list[Submission]) -> None:
+    admission = Admission(SITE, own_folders=(Path("/srv/own"),))
+    for submission in submissions:
+        alone = Admission(SITE, own_folders=(Path("/srv/own"),))
+        assert outcome(admission, submission) == outcome(alone, submission)
+
+
+def test_jobs_that_are_alike_have_one_request() -> None:
+    admission = Admission(SITE)
+    first = admission.admit(Submission(["true", "1"], 2, 60.0, environment={"A": "1"}))
+    assert admission.admit(Submission(["true", "2"], 2, 60.0, key="2")) is first
+    assert admission.admit(Submission(["true", "2"], 2, 61.0)).walltime_s == 61.0
 
 
 def test_names_may_hold_any_printable_character() -> None:
