@@ -4,6 +4,9 @@ The events of one turn of the service's loop go to the core together, and the jo
 with the orders that the core gives. Then the driver compares the processes on the nodes with the
 state of the core and makes the components start and end what differs.
 
+For each event and order the code below compares types with tuples: a union like `A | B` would be
+made anew each time.
+
 The core reads no clock, so it cannot stop a pass when a time is over. The driver measures the
 processor time of each decision. If one took too long, the event `DepthChanged` limits the next
 passes to fewer jobs; when passes of that depth are short again, another event allows more. The
@@ -216,7 +219,7 @@ class Driver:
         events, self.events = self.events, []
         if events:
             self.decide(events)
-            if any(isinstance(event, DrainChanged | NodeRemoved) for event in events):
+            if any(isinstance(event, (DrainChanged, NodeRemoved)) for event in events):
                 self._follow_removals()
 
     def decide(self, events: list[Event]) -> list[Order]:
@@ -232,7 +235,7 @@ class Driver:
             if isinstance(order, WakeAt):
                 heapq.heappush(self._alarms, order.at)
                 continue
-            if isinstance(order, Reserve | Refuse):
+            if isinstance(order, (Reserve, Refuse)):
                 reason = order.reason.dated(self._clock.ahead_s)
                 log.info("reservation %s: %s", plain(order.name), plain(str(reason)))
                 continue
@@ -244,7 +247,7 @@ class Driver:
         for event in events:
             if isinstance(event, JobEnded):
                 self._log(event.job, event)
-            if isinstance(event, NodeJoined | NodeLost):
+            if isinstance(event, (NodeJoined, NodeLost)):
                 self.changed_jobs.update(self._core.live.keys() | self._reports.known_jobs())
             elif isinstance(event, JobEvent) and not isinstance(event, CHANGE_NO_PROCESSES):
                 self.changed_jobs.add(event.job)
@@ -274,7 +277,7 @@ class Driver:
         """
         jobs = self._core.jobs
         changes = (*events, *orders)
-        named = [change.job for change in changes if isinstance(change, JobEvent | JobOrder)]
+        named = [change.job for change in changes if isinstance(change, (JobEvent, JobOrder))]
         routine = all(isinstance(change, ROUTINE) for change in changes)
         if not routine:
             # A change of a job concerns its steps: their time, and whose their processors are.

@@ -20,6 +20,9 @@ from scheduler.text.plain import plain
 
 log = logging.getLogger(__name__)
 
+#: Messages that change jobs or the machine; each has a text for the log.
+_CHANGES = (m.ChangeJobs, m.ChangeMachine, m.EndStep, m.Stop)
+
 
 @dataclass(frozen=True)
 class Sender:
@@ -76,8 +79,6 @@ def check_user(sender: Sender, job: int, user: str) -> None:
 
 def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> None:
     """Log a request that is carried out, if it changes nodes, pools, reservations or jobs."""
-    if isinstance(answer, m.Failure):
-        return
-    if isinstance(message, m.ChangeJobs | m.ChangeMachine | m.EndStep | m.Stop):
+    if isinstance(message, _CHANGES) and not isinstance(answer, m.Failure):
         text = plain(message.log_text())
         log.info("%s: by %s, from %s", text, sender.user, sender.origin)
