@@ -60,6 +60,8 @@ _ADDRESS = "X-Address"
 ANSWER_EVERY = 8
 #: Flags as plain numbers: arithmetic on the enumeration costs more than sending a message.
 _NOW, _NOW_MORE = int(zmq.NOBLOCK), int(zmq.NOBLOCK | zmq.SNDMORE)
+#: Sends a frame without the options of `zmq.Socket.send`, which take as long as the sending.
+_send_frame = zmq.backend.Socket.send
 #: Most TCP connections that the kernel accepts before the gate does; it may have a lower limit.
 #: If it is small, many agents that connect at the same moment are delayed by seconds: the kernel
 #: drops the other connections, and their peers try again after 1, 3 and 7 s.
@@ -415,10 +417,10 @@ def _property(name: str, value: bytes) -> bytes:
 
 
 def _send(router: zmq.Socket[bytes], identity: bytes, frames: list[bytes]) -> None:
-    router.send(identity, _NOW_MORE)
+    _send_frame(router, identity, _NOW_MORE)
     for frame in frames[:-1]:
-        router.send(frame, _NOW_MORE)
-    router.send(frames[-1], _NOW)
+        _send_frame(router, frame, _NOW_MORE)
+    _send_frame(router, frames[-1], _NOW)
 
 
 def _limit(router: zmq.Socket[bytes]) -> None:
