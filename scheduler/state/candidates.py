@@ -266,7 +266,10 @@ class AlikeJobs:
         """Insert a job, and return whether it is the first one of its group."""
         group = self._groups.setdefault(_request(job), [])
         position: QueuePosition = (self._key(job, 0.0), job.id)
-        insort(group, position)
+        if group and group[-1] < position:  # most arrive in order
+            group.append(position)
+        else:
+            insort(group, position)
         return group[0] is position
 
     def remove(self, job: Job) -> int:
