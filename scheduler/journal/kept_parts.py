@@ -51,12 +51,12 @@ class KeptParts:
         for name in journal.parts() - self._jobs.keys():
             journal.write(_REMOVE, name)
 
-    def keep(self, job: int, submission: KeptSubmission, parts: Mapping[str, bytes]) -> None:
+    def keep(self, job: int, parts: Mapping[str, bytes]) -> None:
         """Note the parts of a new job."""
         for name, part in parts.items():
             if name not in self._jobs:
                 self._journal.write("INSERT OR REPLACE INTO scripts VALUES (?, ?)", name, part)
-        self.add(job, submission)
+            self._jobs.setdefault(name, set()).add(job)
 
     def add(self, job: int, submission: KeptSubmission) -> None:
         """Note that a job has parts that are kept."""

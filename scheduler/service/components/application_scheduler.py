@@ -8,7 +8,6 @@ from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import TypeVar
 
-import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import PermissionDenied, ReshapeError
@@ -81,9 +80,10 @@ class ApplicationScheduler:
     # ------------------------------------------------------------------ submissions
 
     def received(self, submission: _Submission, user: str) -> _Submission:
-        """Return a submission with its user, and with its walltime; see `Admission.walltime_s`."""
-        walltime_s = self._admission.walltime_s(submission)
-        return msgspec.structs.replace(submission, user=user, walltime_s=walltime_s)
+        """Set user and walltime of a submission (`Admission.walltime_s`); return it."""
+        submission.walltime_s = self._admission.walltime_s(submission)
+        submission.user = user
+        return submission
 
     def submit(self, submission: m.Submission) -> JobSubmitted:
         """Check a submission and return its event, which has the number of the new job.
@@ -123,7 +123,7 @@ class ApplicationScheduler:
         self._journal.check_room(sum(map(len, parts.values())))
         number = self._next
         self._next += 1 + tasks
-        self._parts.keep(number, small, parts)
+        self._parts.keep(number, parts)
         self._add_launch(number, small)
         return number
 
@@ -423,16 +423,17 @@ def _conditions_of(
     What has become of jobs that have ended is filled in, since the core may have forgotten them.
     """
     begin, dependency = submission.begin, submission.read_dependency()
+    if not submission.hold and begin is None and dependency is None:
+        return None
     if dependency is not None:
         terms = tuple(_known_term(term, find) for term in dependency.terms)
         dependency = Dependency(terms, dependency.any_of)
-    conditions = Conditions(
+    return Conditions(
         "user" if submission.hold else "",
         None if begin is None else begin - ahead_s,
         dependency,
         submission.kill_on_invalid,
     )
-    return None if conditions == Conditions() else conditions
 
 
 def _known_term(term: Term, find: Callable[[int], Job]) -> Term:

@@ -27,7 +27,7 @@ def submission(text: str = TEXT) -> Submission:
 
 def keep(parts: KeptParts, job: int, given: Submission) -> KeptSubmission:
     small, large = kept(given)
-    parts.keep(job, small, large)
+    parts.keep(job, large)
     return small
 
 

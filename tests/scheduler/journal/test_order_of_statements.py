@@ -77,7 +77,7 @@ class Pair:
         name, key = f"n{number}", f"k{number}"
         given = Submission(["x"], 1, 1.0, name=name, text=text, script=bool(text))
         self.named[number], parts = kept(given)
-        self.parts.keep(number, self.named[number], parts)
+        self.parts.keep(number, parts)
         self.journal.add_job(number, "token", self.named[number])
         self.journal.add_key(number, "ann", key)
         event = JobSubmitted(float(self.count), number, JobSpec(1, 1.0))
