@@ -20,6 +20,7 @@ from scheduler.model.events import (
     NodeRemoved,
     ReservationCancelled,
     ReservationRequested,
+    SilenceChanged,
     Wakeup,
 )
 from scheduler.model.job import Job
@@ -70,7 +71,7 @@ class Router:
             partitions = [self.of_job(event)]
         elif isinstance(event, NodeJoined):
             return self._parts_of_node(event)
-        elif isinstance(event, NodeLost | NodeRemoved | DrainChanged):
+        elif isinstance(event, NodeLost | NodeRemoved | DrainChanged | SilenceChanged):
             partitions = [part for part in self._partitions if event.node in part.machine.nodes]
         elif isinstance(event, ReservationRequested | ReservationCancelled):
             partitions = [self._to_reserve(event)]

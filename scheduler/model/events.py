@@ -315,6 +315,18 @@ class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     by: str = ""
 
 
+class SilenceChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
+    """The agent of a node that is up is silent, or reports again (`until` is None).
+
+    No group starts on the free processors of the node before it reports again or is lost, at
+    `until` (s) at the latest. Jobs that run there stay.
+    """
+
+    at: float
+    node: str
+    until: float | None
+
+
 class NodeRemoved(msgspec.Struct, frozen=True, tag=True, gc=False):
     """An administrator removes a node from the machine; its processors count as not installed.
 
@@ -405,6 +417,7 @@ Event: TypeAlias = (
     | DepthChanged
     | ClockSet
     | DrainChanged
+    | SilenceChanged
     | NodeRemoved
     | ReservationRequested
     | ReservationCancelled

@@ -29,7 +29,6 @@ from scheduler.model.events import (
 )
 from scheduler.model.job import ACTIVE, COMPLETED, Job, JobState
 from scheduler.model.orders import Drop, Facts, Kill, Reason, Requeue
-from scheduler.model.procset import ProcSet
 from scheduler.model.requests import signal_name
 from scheduler.partition.alarms import Alarms
 from scheduler.partition.machine_events import MachineEvents
@@ -217,9 +216,7 @@ class JobEvents:
 
         Otherwise the job would be started there again at once. Jobs that run there stay.
         """
-        node = self._state.machine.nodes.get(name)
-        free = ProcSet() if node is None else node.processors & self._state.machine.free
-        if free:
+        if free := self._machine.free_of(name):
             now = self._state.now
             self._machine.exclude(Exclusion(hold_of(name), free, now, now + HOLD_S))
 

@@ -22,6 +22,7 @@ from scheduler.model.events import (
     NodeRemoved,
     ReservationCancelled,
     ReservationRequested,
+    SilenceChanged,
     Wakeup,
 )
 from scheduler.model.groups import leaving_groups
@@ -34,7 +35,7 @@ from scheduler.partition.passes import Passes
 from scheduler.partition.queueing import Queueing
 from scheduler.partition.resizing import Resizes
 from scheduler.state.bitsets import bits_of, set_of
-from scheduler.state.exclusions import Exclusion, expiry_of, hold_of
+from scheduler.state.exclusions import Exclusion, expiry_of, hold_of, silent_agent_of
 from scheduler.state.reservation_table import ReservationTable, Use
 from scheduler.state.scheduler_state import SchedulerState
 
@@ -75,6 +76,7 @@ class MachineEvents:
             NodeRemoved: self.on_node_removed,
             ReservationCancelled: self.on_reservation_cancelled,
             ReservationRequested: self.on_reservation_requested,
+            SilenceChanged: self.on_silence_changed,
             Wakeup: self.on_wakeup,
         }
 
@@ -88,6 +90,7 @@ class MachineEvents:
         for job in state.live.values():
             state.expect(job)
         state.processors_released()
+        self.include(silent_agent_of(event.node))
         self._set_expiry(event)
 
     def _set_expiry(self, event: NodeJoined) -> None:
@@ -122,6 +125,7 @@ class MachineEvents:
         if expiry is not None and expiry.begin <= state.now:
             reason = Reason("node expired", "node {node} is given back", {"node": event.node})
         self.include(expiry_of(event.node))
+        self.include(silent_agent_of(event.node))
         state.machine.lose(event.node)
         node = state.machine.nodes.get(event.node)
         lost = ProcSet() if node is None else node.processors
@@ -141,7 +145,26 @@ class MachineEvents:
         self._state.machine.set_drain(event.node, event.drains, event.why, event.by)
         if not event.drains:
             self.include(hold_of(event.node))
+            silence = self._state.exclusions.get(silent_agent_of(event.node))
+            if silence is not None:  # what it offers now was not free before
+                self._exclude_silent(event.node, silence.end)
         self._offers_changed()
+
+    def on_silence_changed(self, event: SilenceChanged) -> None:
+        """Start nothing on the free processors of a silent node, or offer them again."""
+        if event.until is None:
+            self.include(silent_agent_of(event.node))
+        elif event.until > self._state.now:
+            self._exclude_silent(event.node, event.until)
+
+    def _exclude_silent(self, node: str, until: float) -> None:
+        free, now = self.free_of(node), self._state.now
+        self.exclude(Exclusion(silent_agent_of(node), free, now, until))
+
+    def free_of(self, name: str) -> ProcSet:
+        """Free processors of a node."""
+        node = self._state.machine.nodes.get(name)
+        return ProcSet() if node is None else node.processors & self._state.machine.free
 
     def on_node_removed(self, event: NodeRemoved) -> None:
         """Remove a node from the machine."""

@@ -31,6 +31,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SilenceChanged,
     SizesRequested,
     Wakeup,
 )
@@ -44,7 +45,7 @@ from scheduler.state.scheduler_state import SchedulerState
 
 #: Events in the order in which those of one instant are handled.
 _ORDER: tuple[tuple[type[Event], ...], ...] = (
-    (ClockSet, DepthChanged, DrainChanged, NodeJoined, NodeLost, NodeRemoved),
+    (ClockSet, DepthChanged, DrainChanged, NodeJoined, NodeLost, NodeRemoved, SilenceChanged),
     (JobEnded,),
     (ResizeDone,),
     (ResizeFailed,),

@@ -329,6 +329,8 @@ class Driver:
         self._follow_removals()
         for event in self._monitor.on_tick(now, start_agents=start_agents, heard_all=heard_all):
             self.decide([event])
+        if heard_all and (silences := self._nodes.follow_silence(now)):
+            self.decide(silences)
         if expired := self._nodes.expire(now):
             self.decide(expired)
         if resumed := self._nodes.probe(now):

@@ -1,10 +1,10 @@
 """Exclusions: processors that are not available to all jobs from one time to another.
 
 An advance reservation admits the jobs that name it. A node that expires admits no job, and its
-exclusion has no end. What is free of a node that failed to start a job admits none for a short
-time. No job starts on excluded processors if, by its estimate, it would still run when the
-exclusion begins; a job that is there then (because it exceeded its estimate, or the exclusion was
-added later) keeps its processors until it ends or contracts.
+exclusion has no end. What is free of a node that failed to start a job, or whose agent is silent,
+admits none for a short time. No job starts on excluded processors if, by its estimate, it would
+still run when the exclusion begins; a job that is there then (because it exceeded its estimate, or
+the exclusion was added later) keeps its processors until it ends or contracts.
 """
 
 from __future__ import annotations
@@ -76,6 +76,11 @@ def hold_of(node: str) -> str:
     return f"failed start on node {node}"
 
 
+def silent_agent_of(node: str) -> str:
+    """Name of the exclusion of a node whose agent is silent."""
+    return f"silent agent of node {node}"
+
+
 class Exclusions:
     """Exclusions by name.
 
@@ -123,7 +128,7 @@ class Exclusions:
     def move(self, by_s: float, now: float) -> bool:
         """Move reservations and expiries by some seconds; return whether there is any exclusion.
 
-        The processors of a failed start are held for a duration, and so are not moved.
+        A failed start and a silent agent exclude processors for a duration, and are not moved.
         """
         moved = [
             msgspec.structs.replace(old, begin=old.begin + by_s, end=old.end + by_s)

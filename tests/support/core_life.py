@@ -36,6 +36,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SilenceChanged,
     Wakeup,
 )
 from scheduler.model.job import FINAL, TRANSITIONS, Job, JobState
@@ -383,6 +384,14 @@ class AnyLife(RuleBasedStateMachine):
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]), drains=st.booleans())
     def drain(self, node: str, drains: bool) -> None:
         self.waiting.append(DrainChanged(self.time, node, drains))
+
+    @rule(
+        node=st.sampled_from([*sorted(NODES), "unknown"]),
+        after=st.sampled_from([None, -1.0, 3.0, 30.0]),
+    )
+    def change_silence(self, node: str, after: float | None) -> None:
+        until = None if after is None else self.time + after
+        self.waiting.append(SilenceChanged(self.time, node, until))
 
     @rule(node=st.sampled_from([*sorted(NODES), "unknown"]))
     def remove(self, node: str) -> None:

@@ -18,7 +18,7 @@ together. An unknown word is an error.
     @TIME point JOB ITERATION SECONDS [topology=T] | done JOB SERIAL | failed JOB SERIAL [restart]
     @TIME join NODE N [shares=PARTITION:N,...] [features=A,...] | lose NODE
     @TIME depth [JOBS] | clock SECONDS
-    @TIME drain NODE [WORD ...] | resume NODE | remove NODE
+    @TIME drain NODE [WORD ...] | resume NODE | remove NODE | silent NODE UNTIL | heard NODE
     table | why JOB | forget JOB | restore
 
 `tasks` are positions of tasks in an array, and `why 8_4` asks for the task of index 4 of array 8.
@@ -56,6 +56,7 @@ from scheduler.model.events import (
     ResizeDone,
     ResizeFailed,
     ResizePoint,
+    SilenceChanged,
     SizesRequested,
     Wakeup,
 )
@@ -202,6 +203,8 @@ EVENTS: dict[str, tuple[set[str], set[str]]] = {
     "reserve": (set(), {"begin", "for", "n", "nodes", "partition"}),
     "unreserve": (set(), set()),
     "remove": (set(), set()),
+    "silent": (set(), set()),
+    "heard": (set(), set()),
 }
 
 
@@ -236,6 +239,9 @@ def read_event(line: str) -> Event:
         return ClockSet(time, float(rest[0]))
     if what in ("drain", "resume"):
         return DrainChanged(time, words[0], what == "drain", " ".join(words[1:]))
+    if what in ("silent", "heard"):
+        node, *until_s = words
+        return SilenceChanged(time, node, float(until_s[0]) if until_s else None)
     if what in ("lose", "remove"):
         (node,) = words
         return (NodeLost if what == "lose" else NodeRemoved)(time, node)

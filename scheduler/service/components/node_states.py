@@ -3,7 +3,7 @@
 idle, mix, alloc    up; none, some or all of its processors are held by jobs
 drng, drain         it drains; jobs hold processors of it, or none any more
 down                its agent does not report
-with an asterisk    its agent is silent, and the node is not lost yet
+with an asterisk    its agent is silent, and the node is not lost yet: no group starts there
 
 A node that fails to start several jobs drains. That ends as soon as its agent can start processes,
 which the service asks it to try again and again; a drain by an administrator ends by one.
@@ -29,7 +29,14 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError, nearest
 from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.core.core import Core
-from scheduler.model.events import SERVICE, DrainChanged, Event, NodeLost, NodeRemoved
+from scheduler.model.events import (
+    SERVICE,
+    DrainChanged,
+    Event,
+    NodeLost,
+    NodeRemoved,
+    SilenceChanged,
+)
 from scheduler.model.job import FINAL, JobState
 from scheduler.model.machine import Node
 from scheduler.model.procset import ProcSet
@@ -48,6 +55,8 @@ SILENT = "*"
 MOST_UNSTARTED = 2
 #: Seconds for which a failed start counts, and a drain that it led to.
 COUNTED_S = 3600.0
+#: Seconds before the silence of a node is over for the core at which it is renewed.
+RENEWAL_S = 2.0
 #: Seconds until the first probe of a node that drains, and between two probes at most.
 FIRST_PROBE_S, MOST_PROBE_S = 1.0, 60.0
 
@@ -83,6 +92,7 @@ class NodeStates:
         # Node -> job -> time of its failed start there.
         self._unstarted: dict[str, dict[int, float]] = {}
         self._probing: dict[str, Probing] = {}
+        self._silent_until: dict[str, float] = {}  # of the latest event of each silent node
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
@@ -115,7 +125,8 @@ class NodeStates:
             state = "drng" if held else "drain"
         else:
             state = "alloc" if held >= count else "mix" if held else "idle"
-        if silent_s := self._monitor.silence_of(name):
+        is_up = node is not None and node.up
+        if is_up and (silent_s := self._monitor.silence_of(name)):
             state += SILENT
             told = f"its agent has been silent for {silent_s:.0f} s"
             why = f"{told}; {why}" if why else told
@@ -133,6 +144,25 @@ class NodeStates:
             features=[] if node is None else list(node.features),
             drained_by="" if node is None else node.drained_by,
         )
+
+    def follow_silence(self, now: float) -> list[Event]:
+        """Return the events by which silent nodes get no groups, and by which they get some again.
+
+        A node that joins or is lost is not silent any more for the core.
+        """
+        events: list[Event] = []
+        for name, node in self._core.machine.nodes.items():
+            if not node.up or name not in self._monitor.nodes:
+                self._silent_until.pop(name, None)
+            elif silent_s := self._monitor.silence_of(name):
+                if self._silent_until.get(name, -inf) - now < RENEWAL_S:
+                    log.warning("silent node=%s: no report for %.0f s", name, silent_s)
+                    self._silent_until[name] = until = now + self._monitor.deadlines.node_lost_s
+                    events.append(SilenceChanged(now, name, until))
+            elif self._silent_until.pop(name, None) is not None:
+                log.info("node reports again node=%s", name)
+                events.append(SilenceChanged(now, name, None))
+        return events
 
     def expire(self, now: float) -> list[Event]:
         """Return the events by which nodes are given back: their jobs end, and they are removed."""

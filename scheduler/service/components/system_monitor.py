@@ -53,6 +53,7 @@ class SystemMonitor:
 
     Attributes
     ----------
+    deadlines : of the configuration.
     shares : processors of nodes that belong to other partitions than the first one, by node.
     nodes : number of processors of each node that is served, in the order of the configuration.
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
@@ -69,7 +70,7 @@ class SystemMonitor:
     ) -> None:
         self._directory, self._send, self._journal = directory, send, journal
         self._secret = directory.read_secret()
-        self.shares, self._deadlines = config.shares(), config.deadlines
+        self.shares, self.deadlines = config.shares(), config.deadlines
         self._most_silent_s = SILENT_S + 2 * config.deadlines.heartbeat_s
         self._nodes = {node.name: node for node in config.nodes}
         self.nodes = {node.name: node.processors for node in self._nodes.values()}
@@ -175,7 +176,7 @@ class SystemMonitor:
         """
         node, registered, at = agent.hello.node, agent.hello.host, agent.hello.address
         is_same = registered == host and address in (None, at)
-        if not is_same and self._silent_s(agent) < self._deadlines.node_lost_s:
+        if not is_same and self._silent_s(agent) < self.deadlines.node_lost_s:
             named = (
                 [f"{registered} ({at})", f"{host} ({address})"]
                 if registered == host
@@ -236,7 +237,7 @@ class SystemMonitor:
             )
         return m.AgentSettings(
             memory=self._directory.name,
-            heartbeat_s=self._deadlines.heartbeat_s,
+            heartbeat_s=self.deadlines.heartbeat_s,
             job_access=access,
         )
 
@@ -341,9 +342,13 @@ class SystemMonitor:
         return "pool" if node in self.pool_nodes else self._nodes[node].launcher
 
     def silence_of(self, node: str) -> float:
-        """Seconds for which an agent has missed its reports; 0: it reports, or there is none."""
+        """Seconds for which a node has missed the reports of its agent; 0: it reports.
+
+        Without a report since the service started, or since the node was lost, it is that time.
+        """
         agent = self.reports.agents.get(node)
-        silent_s = 0.0 if agent is None else self._silent_s(agent)
+        heard_at = self._missing_since[node] if agent is None else agent.heard_at
+        silent_s = self._listened_s - heard_at
         return silent_s if silent_s > self._most_silent_s else 0.0
 
     def fault_of(self, node: str) -> str:
@@ -393,7 +398,7 @@ class SystemMonitor:
             agent = self.reports.agents.get(node)
             if agent is not None:
                 silent_s, gone = self._silent_s(agent), self._starts.is_gone(node)
-                if heard_all and (silent_s >= self._deadlines.node_lost_s or gone):
+                if heard_all and (silent_s >= self.deadlines.node_lost_s or gone):
                     log.error(
                         "node lost node=%s pid=%d: its agent is silent for %.0f s",
                         *(node, agent.hello.pid, silent_s),
@@ -403,7 +408,7 @@ class SystemMonitor:
                     # The next agent reports the restart points, if it comes in time.
                     awaits = start_agents and gone
                     events.append(self._lose(node, now, None if awaits else ()))
-            elif self._listened_s - self._missing_since[node] >= self._deadlines.node_lost_s:
+            elif self._listened_s - self._missing_since[node] >= self.deadlines.node_lost_s:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:

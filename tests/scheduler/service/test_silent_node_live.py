@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from waiting import wait_until
@@ -11,10 +16,20 @@ from waiting import wait_until
 from scheduler.protocol import messages as m
 
 
-def node(served: Any) -> m.NodeInfo:
+def node(served: Any, number: int = 0) -> m.NodeInfo:
     answer = served.ask(m.ListMachine(part="nodes"))
     assert isinstance(answer, m.Nodes)
-    return answer.nodes[0]
+    return answer.nodes[number]
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Stop a process until the block ends."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> None:
@@ -31,8 +46,7 @@ def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> 
             if "agent reports" in line
         )
     )
-    os.kill(agent, signal.SIGSTOP)
-    try:
+    with stopped(agent):
         wait_until(lambda: node(served).state == "alloc*")
         assert node(served).reason.startswith("its agent has been silent for ")
         served.ask(
@@ -44,7 +58,34 @@ def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> 
         listed = served.answer("queue", "--start").splitlines()[-1].split()
         assert listed[:1] == [str(queued)]
         assert "00:00:00" not in listed
-    finally:
-        os.kill(agent, signal.SIGCONT)
     assert served.wait(queued).state == "COMPLETED"
     wait_until(lambda: node(served).state == "idle")
+
+
+def test_nothing_starts_on_a_silent_node_before_it_reports(served: Any, tmp_path: Path) -> None:
+    """Neither while the service runs, nor if the agent has not reported since its start."""
+    config = tmp_path / "config.yaml"
+    config.write_text("nodes: [{name: a, processors: 1}, {name: b, processors: 1}]\n")
+    served.start("--config", str(config))
+    served.wait(served.submit(["true"], 2))
+    first = served.submit(["sleep", "600"])
+    served.until(first, "RUNNING")
+    with stopped(served.agent_pid("b")):
+        wait_until(lambda: node(served, 1).state == "idle*")
+        queued = served.submit(["true"])
+        assert "(silent agent of node b)" in served.answer("explain", queued)
+    assert served.wait(queued).state == "COMPLETED"
+    with stopped(served.agent_pid("b")):
+        served.kill()
+        served.place.server_file.unlink()
+        # `start` would wait until all nodes are up.
+        command = [sys.executable, "-m", "reshape", "serve", "--dir", served.directory]
+        served.process = subprocess.Popen([*command, *served.options])
+        wait_until(served.place.server_file.exists)
+        wait_until(lambda: node(served, 1).state == "down*")
+        assert node(served, 1).reason.startswith("its agent has been silent for ")
+        queued = served.submit(["true"])
+        assert "(silent agent of node b)" in served.answer("explain", queued)
+        assert served.job(first).state == "RUNNING"
+    assert served.wait(queued).state == "COMPLETED"
+    served.check_replay()

@@ -11,6 +11,8 @@ from waiting import wait_until
 
 from reshape.errors import ConfigError
 from scheduler.config.settings import Deadlines, NodeConfig
+from scheduler.journal.replay import compare
+from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 
 
@@ -35,9 +37,7 @@ def losses(desk: Desk) -> int:
 def test_an_agent_that_was_replaced_ends(desk: Desk) -> None:
     """If each report replaced the other agent, the jobs of the node would be lost each time."""
     report(desk, "first")
-    assert isinstance(
-        desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 1, 60.0)))[0], m.Submitted
-    )
+    submit(desk)
     report(desk, "second")
     before = losses(desk)
     for _ in range(2):
@@ -80,6 +80,38 @@ def test_a_node_that_was_lost_says_for_how_long_its_agent_was_silent(tmp_path: P
     assert info.nodes == [("a", 2, "up")]
     assert desk.components.monitor.fault_of("a") == ""
     desk.components.journal.close()
+
+
+def test_a_silent_node_gets_no_job_until_it_reports(tmp_path: Path) -> None:
+    nodes = [NodeConfig("a", 1, launcher="none"), NodeConfig("b", 1, launcher="none")]
+    desk = Desk(tmp_path / "service", nodes, deadlines=Deadlines(heartbeat_s=0.01))
+    core = desk.components.core
+
+    def silent() -> set[str]:
+        """Tick; return the names of the exclusions of silent nodes. Node a reports, b does not."""
+        desk.hello(node="a", incarnation="a", host="h")
+        desk.driver.tick(start_agents=False, heard_all=True)
+        return set(core.exclusions)
+
+    desk.hello(node="b", incarnation="b", host="h")
+    wait_until(lambda: silent() == {"silent agent of node b"})
+    silent()
+    query = "SELECT count(*) FROM events WHERE kind='SilenceChanged'"
+    desk.turn()
+    assert next(desk.components.journal.rows(query))[0] == 1, "one event for each silence"
+    jobs = [submit(desk) for _ in range(2)]
+    assert [core.jobs[job].state for job in jobs] == [JobState.STARTING, JobState.PENDING]
+    desk.hello(node="b", incarnation="b", host="h")
+    assert not silent()
+    assert core.jobs[jobs[1]].state is JobState.STARTING
+    assert compare(desk.components.journal.batches()).difference is None
+    desk.components.journal.close()
+
+
+def submit(desk: Desk) -> int:
+    (answer,) = desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 1, 60.0)))
+    assert isinstance(answer, m.Submitted)
+    return answer.job
 
 
 def test_a_configured_node_that_was_removed_is_named_at_the_start(
