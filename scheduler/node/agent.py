@@ -55,7 +55,8 @@ TURN = 256
 #: Silence of the service, in seconds, after which an agent opens another connection; not before
 #: three reports have had no answer.
 RECONNECT_S = 10.0
-#: An agent without groups ends if its service has been silent for this long.
+#: An agent that has no groups, and no ends to report, ends if its service has been silent for this
+#: long.
 IDLE_EXIT_S = 60.0
 #: Seconds to wait for the answer to an arrival, and between two log lines about a silent service.
 ANSWER_S, SILENCE_LOG_S = 5.0, 30.0
@@ -195,7 +196,10 @@ class Agent:
         if self._other_release:
             log.info("no group runs, and the service is of another release: ending")
             return True
-        if self._remote is None and time.monotonic() - self._heard > IDLE_EXIT_S:
+        place = self.directory
+        if isinstance(place, ServiceDirectory) and time.monotonic() - self._heard > IDLE_EXIT_S:
+            if self._groups.has_unknown_ends and place.path.is_dir():
+                return False  # the next service learns from this agent alone how jobs have ended
             log.info("no group runs, and there is no service: ending")
             return True
         return False

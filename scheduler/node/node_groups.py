@@ -120,6 +120,11 @@ class NodeGroups:
         """Whether a group runs."""
         return bool(self._groups)
 
+    @property
+    def has_unknown_ends(self) -> bool:
+        """Whether the service has not acknowledged the end of a group."""
+        return bool(self._ends)
+
     def running_jobs(self) -> list[int]:
         """Return the numbers of the jobs that have a running group."""
         return sorted({job for job, _ in self._groups})

@@ -30,7 +30,7 @@ place = ServiceDirectory(sys.argv[1])
 log_to_file(place.log("agent-n1"))
 with place.agent_lock("n1") as locked:
     assert locked
-    node_groups.START_S, agent.RECONNECT_S = map(float, sys.argv[2:])
+    node_groups.START_S, agent.RECONNECT_S, agent.IDLE_EXIT_S = map(float, sys.argv[2:])
     children.STAND_IN_S = 5.0
     agent.Agent(place, "n1").run()
 """
@@ -75,9 +75,11 @@ class AgentDriver:
         if error is not None:
             print(self.log())
 
-    def start_agent(self, start_s: float = 20.0, silence_s: float = 10.0) -> m.AgentHello:
+    def start_agent(
+        self, start_s: float = 20.0, silence_s: float = 10.0, idle_s: float = 60.0
+    ) -> m.AgentHello:
         """Start an agent, and return its first report."""
-        limits = str(start_s), str(silence_s)
+        limits = map(str, (start_s, silence_s, idle_s))
         agent = subprocess.Popen([sys.executable, "-c", _SCRIPT, str(self.place.path), *limits])
         self.agents.append(agent)
         return self.until(lambda hello: hello.pid == agent.pid)

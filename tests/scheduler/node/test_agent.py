@@ -220,6 +220,19 @@ def test_an_idle_agent_ends_for_a_service_of_another_release(driver):
     assert driver.agents[-1].wait(LIMIT_S) == 0
 
 
+def test_an_agent_keeps_the_end_of_a_job_until_a_service_has_it(driver):
+    """The service may be away for hours; without its agent the job would count as lost."""
+    idle_s = 3.0
+    driver.start_agent(idle_s=idle_s)
+    driver.start(1, "true")
+    driver.ended(1)
+    ended = time.monotonic()
+    hello = driver.until(lambda _: time.monotonic() - ended > idle_s + 1)
+    assert [(end.job, end.exit_code) for end in hello.groups] == [(1, 0)]
+    driver.send(m.ForgetGroups(job=1, groups=[1]))
+    assert driver.agents[-1].wait(LIMIT_S) == 0
+
+
 def test_processes_that_left_the_tree_end_with_their_group(driver):
     driver.start_agent()
     daemon = daemon_of(driver, 1, sleep_s=0.0)
