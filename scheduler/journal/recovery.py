@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,7 +130,21 @@ def _report_changes(journal: Journal, core: Core) -> None:
     then, now = json.decode(settings[0]), json.decode(settings_of(core))
     for name in ("release", "scenario", "policies", "kill_at_walltime"):
         if name in then and then[name] != now[name]:
-            log.warning("%s changed since the last run: %s, now %s", name, then[name], now[name])
+            changes = "; ".join(_differences(name, then[name], now[name]))
+            log.warning("%s changed since the last run: %s", name, changes)
+
+
+def _differences(name: str, then: Any, now: Any) -> Iterator[str]:
+    """Describe how a setting differs, in each of its fields."""
+    if not (isinstance(then, dict) and isinstance(now, dict)):
+        yield f"{name} was {then}, is {now}"
+        return
+    for field in {**then, **now}:
+        path = f"{name}.{field}"
+        if field not in now or field not in then:
+            yield f"{path} is {'new' if field in now else 'gone'}"
+        elif then[field] != now[field]:
+            yield from _differences(path, then[field], now[field])
 
 
 def _restored(journal: Journal, config: ServeConfig, errors: ErrorReporter) -> Core:

@@ -8,6 +8,7 @@ from math import inf, nan
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from scheduler.config.settings import NodeConfig, ServeConfig
@@ -232,3 +233,11 @@ def test_a_record_whose_earlier_sizes_are_damaged_is_reported(path: Path) -> Non
     [report] = journal.unreadable
     assert f"it has {SIZES_TOGETHER} of its {2 * SIZES_TOGETHER} first changes" in report
     journal.close()
+
+
+def test_a_changed_scenario_is_logged_by_its_fields(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    recover(journal, replace(CONFIG, parameters={"max_restarts": 5}), policy_errors())
+    (line,) = [each for each in caplog.messages if each.startswith("scenario")]
+    assert line == "scenario changed since the last run: scenario.max_restarts was 3, is 5"
