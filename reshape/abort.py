@@ -21,7 +21,7 @@ from typing import NoReturn
 from mpi4py import MPI
 
 from reshape.data.arrays import Array
-from reshape.derived import explain
+from reshape.derived import explain, innermost
 from reshape.errors import ReshapeError
 from reshape.wire.link import Link
 from reshape.world import NOTE, WORLD, is_retired
@@ -65,7 +65,7 @@ def abort(error: BaseException, link: Link | None) -> NoReturn:
         else:
             print(error.code, file=sys.stderr)
     elif isinstance(error, ReshapeError):
-        print(f"reshape: error: {error}", file=sys.stderr)
+        print(f"reshape: error: {_with_place(error)}", file=sys.stderr)
     else:
         traceback.print_exception(error)
     tell(link, error)
@@ -90,12 +90,18 @@ def describe(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         text = error.code if isinstance(error.code, str) else ""
     elif isinstance(error, ReshapeError):
-        text = str(error)
+        text = _with_place(error)
     else:
         lines = traceback.format_exception_only(error)
         text = lines[-1] if isinstance(error, SyntaxError) else lines[0]
     first = text.strip().split("\n")[0].removesuffix(", error stack:")
     return "; ".join([first, *getattr(error, "__notes__", ())])[:_MOST_CHARACTERS]
+
+
+def _with_place(error: ReshapeError) -> str:
+    """Return an error, which is shown without a traceback, with the line of the program."""
+    frame, line = innermost(error.__traceback__)
+    return str(error) if frame is None else f"{error} ({frame.f_code.co_filename}:{line})"
 
 
 def explain_later_errors(link: Link | None) -> None:

@@ -70,9 +70,9 @@ _ERRORS: dict[int, type] = {
     MPI.ERR_WIN: MPI.Win,
     MPI.ERR_FILE: MPI.File,
 }
-_PASSED = ("mpi4py", "reshape", "redistribution")  # packages that errors pass
+_PASSED = ("mpi4py", "contextlib", "reshape", "redistribution")  # packages that errors pass
 #: Folders of the packages whose results no resize ends.
-_OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[1:])
+_OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[2:])
 _addressof, _handleof = MPI._addressof, MPI._handleof
 _signature = cache(signature)
 
@@ -281,7 +281,7 @@ def explain(error: BaseException) -> bool:
     """
     kind = _ERRORS.get(error.Get_error_class()) if isinstance(error, MPI.Exception) else None
     retired = [made for made in list(_made.values()) if made.handle]
-    frame, line = _innermost(error.__traceback__)
+    frame, line = innermost(error.__traceback__)
     if kind is None or frame is None or not retired:
         return False
     file = frame.f_code.co_filename
@@ -307,8 +307,8 @@ def _held(
     return [made for made in retired if id(made.known) in ids]
 
 
-def _innermost(trace: TracebackType | None) -> tuple[FrameType | None, int]:
-    """The last call of the program that an error has passed, and its line."""
+def innermost(trace: TracebackType | None) -> tuple[FrameType | None, int]:
+    """Return the last call of the program that an error has passed, and its line."""
     calls = [
         (frame, line)
         for frame, line in walk_tb(trace)

@@ -395,9 +395,14 @@ def test_an_error_on_one_rank_ends_all(tmp_path: Path, where: str) -> None:
 
 
 def test_an_error_on_all_ranks_is_printed_once(tmp_path: Path) -> None:
-    done = run(2, script(tmp_path, 'app.rows("a b", (4, 4))'))
+    program = script(tmp_path, 'app.rows("a b", (4, 4))')
+    lines = Path(program).read_text().split("\n")
+    (line,) = (number for number, text in enumerate(lines, start=1) if '"a b"' in text)
+    done = run(2, program)
     assert done.returncode != 0
-    assert done.stderr.count("reshape: error: array name 'a b'") == 1
+    (told,) = [text for text in done.stderr.splitlines() if text.startswith("reshape: error: ")]
+    assert told.startswith("reshape: error: array name 'a b'")
+    assert told.endswith(f" ({program}:{line})")
     assert "Traceback" not in done.stderr
 
 

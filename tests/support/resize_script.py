@@ -14,7 +14,8 @@ of the script::
     @TIME submit n=N [max=N] [walltime=S] [topology=TEXT]
     @TIME cancel
     @TIME agent NODE                      it reports the state of its node (as the lines below do)
-    @TIME agent NODE runs GROUP | ended GROUP [exit=N] [signal=N] | forgot GROUP | swept
+    @TIME agent NODE runs GROUP | forgot GROUP | swept
+    @TIME agent NODE ended GROUP [exit=N] [signal=N] [WORD ...]   the last line of its output
     @TIME agent NODE refuses GROUP WORD ...  it cannot start the group, for a reason of the node
     @TIME agent NODE restart-point | no-restart-point
     @TIME agent NODE ranks RANKS at PLACE [loop=N]   N: in iteration N; N.5: after it; -1: left it
@@ -227,13 +228,14 @@ class Script:
                 pass
             case ["runs", group]:
                 report.groups[int(group)] = m.GroupStatus(job=JOB, group=int(group), alive=True)
-            case ["ended", group]:
+            case ["ended", group, *said]:
                 report.groups[int(group)] = m.GroupStatus(
                     job=JOB,
                     group=int(group),
                     alive=False,
                     exit_code=int(values.get("exit", 0)),
                     signal=int(values.get("signal", 0)),
+                    output_end=" ".join(said),
                 )
             case ["refuses", group, *why]:
                 report.groups[int(group)] = m.GroupStatus(

@@ -319,7 +319,8 @@ class JobEnds:
         # The output of a step may be that of its job, whose last lines belong to other programs.
         told = last_lines(culprit.output_end) if job.spec.step_of is None else ""
         line = error_line(told)
-        if job.state is not JobState.COMPLETING and line not in why:  # it was not ended on order
+        said = line.removeprefix("reshape: error: ").removesuffix("...")  # as the program reported
+        if job.state is not JobState.COMPLETING and said not in why:  # it was not ended on order
             # A process that a signal has ended could not say why.
             why = f"{why}; its last line: {line}" if culprit.signal else f"{why}: {line}"
         return [
