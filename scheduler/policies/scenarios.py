@@ -294,7 +294,8 @@ def _member(mapping: Any, name: str, field: str, is_new: bool = False) -> Any:
     if not isinstance(mapping, dict):
         raise ConfigError(f"{mapping!r} has no fields", field=field)
     if name not in mapping and "policy" not in mapping and not is_new:
-        raise ConfigError(f"unknown field {name!r}{nearest(name, mapping)}", field=field)
+        settable = [known for known, value in mapping.items() if value != {}]  # queues may be empty
+        raise ConfigError(f"unknown field {name!r}{nearest(name, settable)}", field=field)
     return mapping
 
 

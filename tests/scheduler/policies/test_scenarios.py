@@ -199,6 +199,11 @@ def test_fields_are_changed_by_name() -> None:
     ("changes", "says"),
     [
         ({"resizing.min_benfit": 1}, "resizing.min_benfit: unknown field; did you mean min_b"),
+        (
+            {"qqq": 1},
+            "qqq: unknown field 'qqq'; known are backfill, backfill_order, estimates,"
+            " max_failures, max_restarts, name, order, redirection, resizing, ",
+        ),
         ({"resizng": None}, "resizng: unknown field 'resizng'; did you mean resizing"),
         ({"backfill.reservation": 1}, "unknown field 'reservation'; did you mean reservations"),
         ({"backfill.reservations": -1}, "backfill: reservations must be >= 0 or null for all"),
