@@ -50,7 +50,15 @@ def slurm_commands(service: Client, folder: Path) -> None:
     first on PATH. They address the service of --dir or --access, unless RESHAPE_DIR or
     RESHAPE_ACCESS is set. See docs/coming-from-slurm.md.
     """
-    variable = "RESHAPE_ACCESS" if is_access_file(service.service) else "RESHAPE_DIR"
+    try:
+        _write_programs(folder, service.service)
+    except OSError as error:
+        raise ReshapeError(f"{str(folder)[:80]} cannot be written: {error.strerror}") from None
+    click.echo(f"wrote {', '.join(PROGRAMS)} to {folder}: put it first on PATH")
+
+
+def _write_programs(folder: Path, service: Path) -> None:
+    variable = "RESHAPE_ACCESS" if is_access_file(service) else "RESHAPE_DIR"
     folder.mkdir(parents=True, exist_ok=True)
     for name in PROGRAMS:
         path = folder / name
@@ -61,12 +69,11 @@ def slurm_commands(service: Client, folder: Path) -> None:
             python=sys.executable,
             name=name,
             variable=variable,
-            service=str(service.service.absolute()),
+            service=str(service.absolute()),
         )
         path = folder / name
         path.write_text(text)
         path.chmod(0o755)
-    click.echo(f"wrote {', '.join(PROGRAMS)} to {folder}: put it first on PATH")
 
 
 def main(name: str, variable: str, service: str, words: Sequence[str]) -> int:

@@ -247,6 +247,7 @@ LONG, DIGITS = "x" * 300, "9" * 5000
         (["simulate", LONG], 1, "cannot be read"),
         (["doctor", "--dir", LONG], 1, "File name too long"),
         (["slurm-commands", LONG], 1, "File name too long"),
+        (["slurm-commands", "/proc/none"], 1, "/proc/none cannot be written: No such file"),
         (["queue", "--dir", "~no-such-user"], 2, "there is no user of '~no-such-user'"),
         (["info", DIGITS], 2, "is not a job"),
         (["wait", f"1_{DIGITS}"], 2, "is not a job"),
