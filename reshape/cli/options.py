@@ -36,6 +36,8 @@ MOST = 2**31 - 1
 class WholeRange(click.IntRange):
     """A whole number within limits, at most `MOST`; the type of click has no largest number."""
 
+    name = "number"
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Read the text of an option."""
         if isinstance(value, str) and "_" in value:  # Python reads 1_000 as a number
@@ -48,6 +50,8 @@ class WholeRange(click.IntRange):
 
 class FiniteRange(click.FloatRange):
     """A finite number within limits; the type of click accepts nan and inf."""
+
+    name = "number"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None

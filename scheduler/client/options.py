@@ -165,7 +165,8 @@ sites_option = click.option(
     "--sites",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
-    help="Address all services that FILE names; in place of --dir. See docs/sites.md.",
+    help="Address the services that FILE names, in place of --dir; their jobs are SITE:JOB. See"
+    " docs/sites.md.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 parsable_option = click.option(

@@ -57,7 +57,7 @@ def access() -> None:
 @click.option(
     "--expires",
     type=WALLTIME,
-    help="Time until the key expires, such as 30-0 for 30 days.  [default: never]",
+    help="Time until the key expires, such as 30d.  [default: never]",
 )
 @click.option(
     "-o",

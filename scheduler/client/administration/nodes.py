@@ -205,7 +205,7 @@ def _in_states(pool: m.PoolInfo, *states: str) -> list[m.AllocationInfo]:
 @click.argument("name")
 @example("reshape pool info slurm")
 def pool_info(service: Client, as_json: bool, name: str) -> None:
-    """Show a pool with info options and allocations."""
+    """Show a pool with its options and allocations."""
     pools = {info.name: info for info in pools_of(service)}
     if name not in pools:
         raise ReshapeError(f"there is no pool {name!r}{nearest(name, pools)}")

@@ -74,7 +74,8 @@ from scheduler.policies.registry import known
     "--kill-wait",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Time from SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime (30).",
+    help="Time from SIGTERM to SIGKILL, for jobs that are cancelled or exceed their walltime."
+    "  [default: 30]",
 )
 @click.option(
     "--background",

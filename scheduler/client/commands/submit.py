@@ -28,7 +28,7 @@ from scheduler.client.options import (
     json_option,
     sites_option,
 )
-from scheduler.client.requests.job_options import job_options
+from scheduler.client.requests.job_options import job_options, script_options
 from scheduler.client.requests.script_file import (
     JobScript,
     options_of,
@@ -174,7 +174,7 @@ def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @service_option
-@job_options
+@script_options
 @click.option("--wrap", metavar="COMMAND", help="Run this command of the shell, without a script.")
 @wait_option
 @json_option
@@ -191,7 +191,7 @@ def batch(
     words: Sequence[str],
     **fields: Any,
 ) -> None:
-    """Submit SCRIPT, which runs once, on the first of -n processors (1 by default).
+    """Submit SCRIPT, which runs once, on the first of -n processors.
 
     Lines #RESHAPE OPTIONS and #SBATCH OPTIONS before the first command of the script have more
     options; the ones of the command line take precedence. A warning names options of Slurm without

@@ -113,7 +113,12 @@ class RequestOptions(TypedDict, total=False):
     ]
     resources: Annotated[
         Mapping[str, int] | str,
-        _option("--resources", type=resource_amounts(), help="Amounts of other resources."),
+        _option(
+            "--resources",
+            type=resource_amounts(),
+            help="Amounts of other resources for the whole job, such as memory_gib=16; see"
+            " docs/machines.md.",
+        ),
     ]
 
 
@@ -341,12 +346,14 @@ def _added(command: _Command, options: dict[str, partial[Any]]) -> _Command:
     return command
 
 
-_processors = click.option(
+_processors = _option(
     "-n",
     "processors",
     type=WholeRange(min=1),
     help="Processors to start with; with --min the preferred number.",
 )
+#: Options that have no effect on a script, which is not resized.
+OF_RESIZABLE = ("min_processors", "max_processors", "topology", "performance")
 
 
 def request_options(command: _Command) -> _Command:
@@ -362,12 +369,20 @@ def per_process_option(command: _Command) -> _Command:
 
 def job_options(command: _Command) -> _Command:
     """Add the options that describe a job."""
-    return _processors(_added(command, _declared(JobOptions)))
+    return _added(command, {"processors": _processors, **_declared(JobOptions)})
+
+
+def script_options(command: _Command) -> _Command:
+    """Add the options that describe a job; the help leaves out those of resizable programs."""
+    processors = partial(_processors, help="Processors of the job.  [default: 1]")
+    options = {"processors": processors, **_declared(JobOptions)}
+    options |= {name: partial(options[name], hidden=True) for name in OF_RESIZABLE}
+    return _added(command, options)
 
 
 def change_options(command: _Command) -> _Command:
     """Add the options of `Changes`; what they leave out does not change."""
-    options = {}
+    options = {"processors": _processors}
     for keyword, option in _declared(JobOptions).items():
         if keyword in Changes.__annotations__:
             text = option.keywords["help"].partition("  [default")[0]
@@ -376,7 +391,7 @@ def change_options(command: _Command) -> _Command:
     options["dependency"] = partial(
         options["dependency"], type=ANY_TEXT, help=f"{text} '' removes it."
     )
-    return _processors(_added(command, options))
+    return _added(command, options)
 
 
 @refuse_empty

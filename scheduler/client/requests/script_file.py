@@ -25,7 +25,7 @@ from reshape.errors import ReshapeError
 from reshape.key_values import whole_number
 from reshape.times import parse_duration
 from scheduler.client.options import is_given
-from scheduler.client.requests.job_options import option_reader
+from scheduler.client.requests.job_options import OF_RESIZABLE, option_reader
 from scheduler.client.requests.slurm_manual import SBATCH
 from scheduler.client.requests.submission import prepare
 from scheduler.node.launching.job_command import MOST_BYTES, check_script, check_size
@@ -190,10 +190,6 @@ def wrapped(command: str) -> JobScript:
     return JobScript("", "", ScriptOptions(), [], command)
 
 
-#: Options of submit that have no effect on a script.
-_OF_RESIZABLE = ("min_processors", "max_processors", "topology", "performance")
-
-
 def script_submission(
     script: JobScript, arguments: Sequence[str], fields: dict[str, Any]
 ) -> Submission:
@@ -209,7 +205,7 @@ def script_submission(
     ------
     ReshapeError : an option has no effect on a script, or a value is invalid.
     """
-    for name in _OF_RESIZABLE:
+    for name in OF_RESIZABLE:
         if fields.get(name):
             option = f"--{name.removesuffix('_processors')}"
             raise ReshapeError(f"{option}: a job script runs once and is not resized: leave it out")

@@ -94,6 +94,11 @@ def test_help_shows_an_example(name: str) -> None:
     assert f"Example:\n    reshape {name}" in done.stdout
 
 
+def test_the_help_of_batch_leaves_out_the_options_of_resizable_programs() -> None:
+    assert "--topology" in invoke("submit", "--help").stdout
+    assert "--topology" not in invoke("batch", "--help").stdout
+
+
 def test_serve_refuses_an_invalid_configuration_without_side_effects(tmp_path: Path) -> None:
     file = tmp_path / "site.yaml"
     file.write_text("processors: 4\nscenaro: easy\n")
