@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean, median
+from textwrap import indent
 from types import FrameType
 
 import click
@@ -21,6 +22,7 @@ from rich.table import Table
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError, ReshapeError
+from scheduler.client.api.client import read_output
 from scheduler.client.columns import sizes_text
 from scheduler.client.commands.stats import stats_of
 from scheduler.client.demo.workload import (
@@ -37,6 +39,7 @@ from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
+from scheduler.text.job_output import last_lines
 
 
 class RunMetrics(msgspec.Struct, frozen=True):
@@ -111,7 +114,6 @@ def _median_ms(seconds: Iterator[float]) -> float | None:
     return 1000 * median(values) if values else None
 
 
-TAIL = 15
 #: Metrics that the simulator predicts, by their names in the table.
 PREDICTED = {
     "mean turnaround": "mean_turnaround_s",
@@ -257,19 +259,15 @@ def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
         how = "is not verified" if job.state == "COMPLETED" else f"ended as {job.state}"
         code = f"exit code {job.exit_code}:{job.signal}"
         why = f", {job.reason}" if job.reason else ""
+        try:
+            output = last_lines(read_output(job).decode(errors="replace"))
+        except ReshapeError as error:
+            output = str(error)
         texts.append(
             f"{name} run: job {job.job} ({' '.join(job.argv)}) {how} ({code}{why})\n"
-            f"  {job.output}:\n{_tail(Path(job.output))}"
+            f"  {job.output}:\n{indent(output or '(empty)', '    ')}"
         )
     return texts
-
-
-def _tail(path: Path) -> str:
-    try:
-        lines = path.read_text(errors="replace").splitlines()[-TAIL:]
-    except OSError as error:
-        return f"    cannot be read: {error.strerror}"
-    return "\n".join(f"    {line}" for line in lines) or "    (empty)"
 
 
 def write_json(results: msgspec.Struct, folder: Path) -> Path:

@@ -93,7 +93,7 @@ def test_a_failed_job_is_named_with_the_end_of_its_output(tmp_path) -> None:
     assert "line 20" not in text
     (text,) = failures("static", [ended(1, 0, 1, 3, facts={})])
     assert "job 1 (python x.py) is not verified" in text
-    assert "cannot be read: No such file" in text
+    assert "cannot read the output /nowhere/job.out of job 1 (COMPLETED): No such file" in text
 
 
 @pytest.mark.parametrize("processors", [4, 5, 8, 12, 16, 33])
