@@ -148,7 +148,7 @@ def _run_missing(
     ]
     folder = {TRACES: str(traces.absolute())}
 
-    def submit(executor: Executor, number: int, _: bool) -> Future[Outcome | None]:
+    def submit(executor: Executor, number: int) -> Future[Outcome]:
         run = chosen.runs[number] | folder
         return executor.submit(compute, chosen.run, chosen.folder, run)
 

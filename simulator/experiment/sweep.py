@@ -8,7 +8,6 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing
-from hashlib import sha256
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -42,8 +41,6 @@ from simulator.traces.files import replace_all
 
 #: Points of the sweep under way, which its processes have by fork.
 _points: list[_GridPoint] = []
-#: In a worker: the latest base experiment, by its digest.
-_received: dict[str, Experiment] = {}
 ERROR = "error"  #: Column of points that failed.
 
 
@@ -160,7 +157,7 @@ def sweep(
     workers : number of points that are computed at a time; None: one for each CPU here.
     executor : computes the points: an executor, or a function without arguments that makes one,
         such as `get_executor` of a client of dask, or `loky.get_reusable_executor`. If a point ends
-        its process, only a function lets the sweep find it. Experiments are sent by cloudpickle.
+        its process, only a function lets the sweep find it. Each point is sent by cloudpickle.
         None: processes are forked, so that nothing has to be sent.
     file : keeps finished points, a line of JSON each, by a digest of all that determines their
         results: the experiment, its files, the sources of user-defined policies, and the release.
@@ -188,7 +185,7 @@ def sweep(
         keys = [str(i) if file is None else digest(p.experiment) for i, p in enumerate(points)]
         missing = [i for i, key in enumerate(keys) if kept.get(key.encode()) is None]
         failed: dict[int, str] = {}
-        computed = _computed(experiment, points, missing, width, executor, shows=progress)
+        computed = _computed(points, missing, width, executor, shows=progress)
         with closing(computed):  # ends the processes if a point raises
             for i, outcome in computed:
                 if not isinstance(outcome, RunFailure):
@@ -259,7 +256,7 @@ class _GridPoint:
     """One point of a grid; an error about its experiment names it."""
 
     def __init__(self, base: Experiment, values: Mapping[str, Any]) -> None:
-        self.values, self.labels = values, {name: _label(value) for name, value in values.items()}
+        self.labels = {name: _label(value) for name, value in values.items()}
         self.text = ", ".join(f"{name}={label}" for name, label in self.labels.items())
         try:
             self.experiment = base.replace(**values)
@@ -268,7 +265,6 @@ class _GridPoint:
 
 
 def _computed(
-    base: Experiment,
     points: list[_GridPoint],
     missing: list[int],
     width: int,
@@ -289,7 +285,7 @@ def _computed(
             _points[:] = points
             pool = stack.enter_context(make(width) if width > 1 else InlineExecutor())
         else:
-            submit = _sent_points(base, points, width)
+            submit = _sent_points(points)
             if isinstance(executor, Executor):
                 pool = executor
             else:
@@ -303,12 +299,12 @@ def _computed(
             yield i, outcome
 
 
-def _submit_forked(pool: Executor, i: int, _: bool) -> Future[Outcome | None]:
+def _submit_forked(pool: Executor, i: int) -> Future[Outcome]:
     """Submit a point to a forked process, or to this one."""
     return pool.submit(_run_forked, i)
 
 
-def _run_forked(i: int) -> Outcome | None:
+def _run_forked(i: int) -> Outcome:
     return outcome_of(lambda: _metrics_of(_points[i].experiment))
 
 
@@ -316,38 +312,26 @@ def _metrics_of(experiment: Experiment) -> dict[str, float]:
     return means_of(experiment.run(progress=False).metrics)
 
 
-def _sent_points(base: Experiment, points: Sequence[_GridPoint], width: int) -> SubmitRun[int]:
-    """Submit points to workers that share nothing with this process.
+def _sent_points(points: Sequence[_GridPoint]) -> SubmitRun[int]:
+    """Submit points to workers that share nothing with this process."""
+    dumps = _cloudpickle().dumps
 
-    The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
-    its difference, with the digests of the files that it names.
-    """
-    pickled, unsent = _cloudpickle().dumps(base), width
-    key = sha256(pickled).hexdigest()
-
-    def submit(pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
-        nonlocal unsent
-        whole, unsent = whole or unsent > 0, unsent - 1  # the first ones, and all that need it
-        sent = _cloudpickle().dumps((points[i].values, input_files(points[i].experiment)))
-        return pool.submit(_run_sent, key, pickled if whole else None, sent)
+    def submit(pool: Executor, i: int) -> Future[Outcome]:
+        experiment = points[i].experiment
+        return pool.submit(_run_sent, dumps((experiment, input_files(experiment))))
 
     return submit
 
 
-def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
-    """Metrics of a point in a worker; None if it has not got the base experiment yet."""
-    if key not in _received:
-        if base is None:
-            return None
-        _received.clear()
-        _received[key] = _cloudpickle().loads(base)
-    values, files = _cloudpickle().loads(point)
+def _run_sent(point: bytes) -> Outcome:
+    """Metrics of a point in a worker, which must have the same files."""
+    experiment, files = _cloudpickle().loads(point)
     for path, expected in files.items():
         if content(path) != expected:
             return RunFailure(
                 f"{path} on {gethostname()} is not the file of the sweep; copy it there"
             )
-    return outcome_of(lambda: _metrics_of(_received[key].replace(**values)))
+    return outcome_of(lambda: _metrics_of(experiment))
 
 
 def _cloudpickle() -> Any:
