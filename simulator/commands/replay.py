@@ -10,7 +10,6 @@ from typing import Any
 
 import click
 import msgspec
-from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError
@@ -20,7 +19,7 @@ from scheduler.journal.replay import Comparison, compare
 from scheduler.policies.scenarios import changed, scenario
 from scheduler.text.formats import counted
 from simulator import live_runs
-from simulator.commands.options import json_option, set_fields
+from simulator.commands.options import given, json_option, set_fields
 from simulator.engine.costs import Costs
 from simulator.results.schedule import Metrics
 
@@ -132,11 +131,10 @@ def replay(
     resizes and ends, measured in it or in the journals of --costs.
     """
     simulates = policy is not None or bool(fields) or predict
-    context = click.get_current_context()
-    for name in () if simulates else ("costs", "runs", "speedup"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+    for name, option in given().items():
+        if not simulates and name in ("costs", "runs", "speedup"):
             raise click.UsageError(
-                f"--{name} applies to a simulation; give --policy, --set or --predict"
+                f"{option} applies to a simulation; give --policy, --set or --predict"
             )
     with reading(journal) as records:
         batches, damage = records.readable_batches()

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import click
-from click.core import ParameterSource
 
 from reshape.cli.options import FiniteRange, HeadedCommand, WholeRange, completed, example
 from reshape.collection import no_collection
@@ -31,6 +30,7 @@ from scheduler.text.formats import json_text
 from scheduler.text.located import FieldPath, Located, Origin, dotted
 from scheduler.text.tables import Table, render
 from simulator.commands.options import (
+    given,
     json_option,
     lenient_option,
     processors_option,
@@ -434,16 +434,6 @@ class Described:
             within = f"{self._set[option]}.".startswith(f"{error.field}.")
             where = "" if within else f"{error.field}: "
             raise click.UsageError(f"{option}: {where}{error.message}") from None
-
-
-def given() -> dict[str, str]:
-    """Options on the command line: name of the parameter -> option."""
-    context = click.get_current_context()
-    return {
-        str(parameter.name): parameter.opts[0]
-        for parameter in context.command.params
-        if context.get_parameter_source(parameter.name or "") is ParameterSource.COMMANDLINE
-    }
 
 
 def _contents(source: Path) -> tuple[Located, Path]:

@@ -8,11 +8,11 @@ from typing import Any
 import click
 import msgspec
 import numpy as np
-from click.core import ParameterSource
 
 from reshape.cli.options import WholeRange, example
 from scheduler.text.formats import counted, json_text
 from simulator.commands.options import (
+    given,
     json_option,
     lenient_option,
     processors_option,
@@ -137,11 +137,10 @@ def generate(
 
 def _check_prio(output: Path) -> None:
     """Refuse options that apply to traces only."""
-    context = click.get_current_context()
-    for name in ("load", "queue", "resources", "law", "estimates", "longest"):
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
+    for name, option in given().items():
+        if name in ("load", "queue", "resources", "law", "estimates", "longest"):
             raise click.UsageError(
-                f"--{name} does not apply to model {PRIO}, which has its own rates, estimates and"
+                f"{option} does not apply to model {PRIO}, which has its own rates, estimates and"
                 " sizes; see --set"
             )
     if output.suffix not in workload_file.ENDINGS:
