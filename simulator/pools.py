@@ -10,6 +10,7 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -330,11 +331,7 @@ def _most_nodes(granted: list[EndedAllocation]) -> int:
     """Largest number of nodes held at a time; what ends at an instant ends before what begins."""
     changes = [(allocation.ended_at, -allocation.nodes) for allocation in granted]
     changes += [(allocation.granted_at or 0.0, allocation.nodes) for allocation in granted]
-    held = most = 0
-    for _, nodes in sorted(changes):
-        held += nodes
-        most = max(most, held)
-    return most
+    return max(accumulate(nodes for _, nodes in sorted(changes)), default=0)
 
 
 def short_enough(jobs: TraceJobs, options: PoolOptions) -> NDArray[np.bool_]:
