@@ -11,6 +11,7 @@ copy takes the estimates of the other jobs as they are and needs no predictor.
 from __future__ import annotations
 
 from math import inf, isnan
+from operator import attrgetter
 
 import msgspec
 
@@ -92,7 +93,7 @@ def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]
     into = copy.state
     live = [state.jobs[number] for number in state.live]
     queued = list(state.queue.jobs.values())
-    numbers = {job.id: i for i, job in enumerate(sorted(live + queued, key=_number), 1)}
+    numbers = {job.id: i for i, job in enumerate(sorted(live + queued, key=attrgetter("id")), 1)}
     for job in live:
         _start(into, _renumbered(job, numbers[job.id]), job.started_at or 0.0)
     into.now = now
@@ -102,10 +103,6 @@ def _copied(partition: Partition, now: float) -> tuple[Partition, dict[int, int]
     for number, at in state.reservations.items():
         into.reservations[numbers[number]] = at
     return copy, numbers
-
-
-def _number(job: Job) -> int:
-    return job.id
 
 
 def _renumbered(job: Job, number: int) -> Job:
