@@ -278,7 +278,7 @@ def _threshold_and_cost(curve: Curve) -> str:
 
 def _costs(curves: Curves) -> str:
     lines = [
-        [label, policy, _number(curve.flat[WAIT]), _number(curve.points[0][WAIT]), f"{cost:.2f}"]
+        [label, policy, f"{curve.flat[WAIT]:.1f}", f"{curve.points[0][WAIT]:.1f}", f"{cost:.2f}"]
         for (label, policy), curve in curves.items()
         if (cost := curve.cost()) is not None
     ]
@@ -303,7 +303,7 @@ def _table(curve: Curve) -> str:
     lines = [
         [
             name,
-            *(_number(point[column]) for column in (TOTAL, WAIT, "mean_run_min")),
+            *(f"{point[column]:.1f}" for column in (TOTAL, WAIT, "mean_run_min")),
             f"{point['utilization']:.3f}",
             f"{point['external_fragmentation']:.3f}",
             f"{point['killed']:.0f}",
@@ -311,10 +311,6 @@ def _table(curve: Curve) -> str:
         for name, point in shown
     ]
     return render(Table(head, lines))
-
-
-def _number(value: float) -> str:
-    return f"{value:.1f}"
 
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"
