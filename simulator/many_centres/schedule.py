@@ -70,11 +70,6 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         return (self.schedule.wait + run_s) / np.maximum(run_s, 1.0)
 
     @property
-    def bounded_slowdown(self) -> Floats:
-        """(wait + run time) / max(run time, 60 s), at least 1, (n,) float64."""
-        return self.schedule.bounded_slowdown(TAU_S)
-
-    @property
     def max_costs(self) -> Floats:
         """Cost limit of each job: that of its estimate at its origin; inf without one (8.6.3)."""
         prices = {centre.name: centre.price for centre in self.centres}
@@ -109,7 +104,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             started, unstarted = started & inside, unstarted & inside
         numbers: dict[str, Any] = {"jobs": int(started.sum()), "unstarted": int(unstarted.sum())}
         for name, values in (
-            ("bounded_slowdown", self.bounded_slowdown),
+            ("bounded_slowdown", self.schedule.bounded_slowdown(TAU_S)),
             ("slowdown", self.slowdown),
             ("wait_s", self.schedule.wait),
         ):
@@ -138,20 +133,16 @@ class CentresSchedule(msgspec.Struct, frozen=True):
         ----------
         every_s : seconds between two values; the first is at the first submission.
         """
-        times = self.times(every_s)
+        submitted = self.schedule.jobs.submitted
+        times = np.arange(submitted[0], submitted[-1] + every_s, every_s)
         queues: dict[str, list[int]] = {}
         for i, centre in enumerate(self.centres):
             here = self.ran_at == i
-            came = np.sort(self.schedule.jobs.submitted[here])
+            came = np.sort(submitted[here])
             left = np.sort(self.schedule.started[here])
             waiting = np.searchsorted(came, times, "right") - np.searchsorted(left, times, "right")
             queues[centre.name] = waiting.tolist()
         return queues
-
-    def times(self, every_s: float) -> Floats:
-        """Times of `queues`, (m,) float64, seconds."""
-        submitted = self.schedule.jobs.submitted
-        return np.arange(submitted[0], submitted[-1] + every_s, every_s)
 
     def _use(self, window: Window | None) -> dict[str, float | None]:
         """95th percentile over time of the processors in use, and the utilization."""

@@ -192,7 +192,7 @@ def batches(simulated: CentresSchedule) -> dict[str, Any]:
     limits = simulated.max_costs[ran]
     columns: dict[str, NDArray[Any]] = {
         "jobs": np.ones(len(batch)),
-        "bounded_slowdown": simulated.bounded_slowdown[ran],
+        "bounded_slowdown": simulated.schedule.bounded_slowdown(TAU_S)[ran],
         "slowdown": simulated.slowdown[ran],
         "wait_s": simulated.schedule.wait[ran],
         "cost": simulated.cost[ran],
