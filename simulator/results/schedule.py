@@ -287,12 +287,8 @@ class Schedule(msgspec.Struct, frozen=True):
             return int(self.size_spans().processors.max())
         return 1 + max(held.intervals[-1][1] for *_, held in self.place_spans())
 
-    @property
-    def lost_processor_s(self) -> float:
-        """Processor-seconds of the runs that were ended to start again."""
-        return self._lost_s(self.redirected)
-
     def _lost_s(self, runs: Sequence[tuple[int, float, float]]) -> float:
+        """Processor-seconds of runs that were ended to start again."""
         sizes = self.jobs.processors
         return sum(int(sizes[job - 1]) * (end - start) for job, start, end in runs)
 
@@ -303,7 +299,7 @@ class Schedule(msgspec.Struct, frozen=True):
             return self.held_s
         ran = self.ran
         held_s = (self.ended[ran] - self.started[ran]) * self.jobs.processors[ran]
-        return float(held_s.sum()) + self.lost_processor_s
+        return float(held_s.sum()) + self._lost_s(self.redirected)
 
     @property
     def job_held_s(self) -> Floats:
