@@ -120,7 +120,7 @@ class Engine:
             self._jobs = columns_of(single) if columns is None else columns
             specs = [job.spec for job in single]
         submit_times, run_s = self._jobs.submitted.tolist(), self._jobs.run.tolist()
-        shared = _shared_iterations(sharing, agenda, specs, single=single is not None)
+        shared = _shared_iterations(sharing, agenda, specs)
         physics: Physics
         if single is None:
             physics = RigidJobs(agenda, run_s, contiguity, cpu_factors, shared)
@@ -170,15 +170,11 @@ class Engine:
 
 
 def _shared_iterations(
-    sharing: Sharing | None, agenda: Agenda, specs: Sequence[JobSpec], *, single: bool
+    sharing: Sharing | None, agenda: Agenda, specs: Sequence[JobSpec]
 ) -> SharedIterations | None:
     """What moves the ends of jobs on shared nodes; None: no nodes are shared."""
     if sharing is None:
         return None
-    if single and sharing.windows != "changes":
-        raise ValueError(
-            f"windows {sharing.windows!r} need jobs that are not resized; take 'changes'"
-        )
     demands = sharing.demands([spec.shared for spec in specs])
     return SharedIterations(agenda, demands, sharing.nodes())
 
