@@ -17,7 +17,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from scheduler.core.redirector import redirectors
-from scheduler.core.routing import JointMachine, Router, divided_node
+from scheduler.core.routing import JointMachine, Router
 from scheduler.model.events import (
     Event,
     HoldChanged,
@@ -140,23 +140,16 @@ class Core:
         shares : node -> partition -> processors of the node, as of `NodeJoined`.
         options : keyword arguments of `Core`.
         """
-        machine = like.emptied()
-        first, *others = by_partition(scenario)
-        machines = {first: machine}
-        machines |= {name: machine.emptied(machine.numbering) for name in others}
+        core = cls(scenario, like.emptied(), **options)
+        events: list[Event] = []
         for node in nodes:
             own = shares.get(node.name, {})
-            event = NodeJoined(
-                0.0,
-                node.name,
-                node.count,
-                resources=node.resources,
-                shares=own,
-                features=node.features,
+            amounts, features = node.resources, node.features
+            events.append(
+                NodeJoined(0.0, node.name, node.count, amounts, shares=own, features=features)
             )
-            for name, part in divided_node(event, list(machines)).items():
-                machines[name].join(part.node, part.processors, part.resources, part.features)
-        return cls(scenario, machines.pop(first), machines, **options)
+        core.handle(events)
+        return core
 
     @classmethod
     def restored(
