@@ -27,7 +27,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from linecache import getline
 from math import inf, isfinite
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -99,6 +99,22 @@ def failure(
         place = f"line {line} of its cell: {getline(file, line).strip()}"
     sentence = description(kind, policy, method, error)
     return ReshapeError(f"{sentence}{at} ({place}); correct the policy")
+
+
+def plain_value(value: object) -> int | float | str:
+    """Return a fact or a size as it is recorded: numbers of NumPy become those of Python.
+
+    Raises
+    ------
+    TypeError : it is neither a number nor a text.
+    """
+    if type(value) in (int, float, str):
+        return value  # type: ignore[return-value]
+    if isinstance(value, Integral):
+        return int(value)
+    if isinstance(value, Real):
+        return float(value)
+    raise TypeError(f"{value!r} is neither a number nor a text")
 
 
 class Guard:

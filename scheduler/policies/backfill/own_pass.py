@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
 from math import inf
+from operator import index
 from types import MappingProxyType
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, SupportsIndex, TypeAlias
 
 import msgspec
 
@@ -24,7 +25,7 @@ from scheduler.model.orders import Reason
 from scheduler.model.space import NONE
 from scheduler.policies.backfill.scheduling_pass import SchedulingPass
 from scheduler.policies.backfill.table_pass import TablePass
-from scheduler.policies.containment import ErrorReporter, Guard
+from scheduler.policies.containment import ErrorReporter, Guard, plain_value
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
 from scheduler.state.reservation_table import TableSelection
@@ -143,7 +144,9 @@ class CurrentPass(MachineNow):
         least = own.start_least
         return least <= state.machine.free_count and not self._room.has_place(own, least)
 
-    def start(self, job: JobView, reason: Reason | None = None, size: int | None = None) -> bool:
+    def start(
+        self, job: JobView, reason: Reason | None = None, size: SupportsIndex | None = None
+    ) -> bool:
         """Start a queued job now if that delays no reservation; return whether it started.
 
         Parameters
@@ -158,16 +161,15 @@ class CurrentPass(MachineNow):
         """
         own, state = self._queued(job), self._state
         if reason is not None and self._read_only:
-            _check(reason)
-        if size is None:
-            size = own.processors
-        elif size != own.processors and own.starts_on(size) != size:
-            raise ValueError(f"job {own.id} cannot start on {size} processors")
-        demand = own.demand if size == own.processors else state.quantity(size, own)
+            reason = _recordable(reason)
+        count = own.processors if size is None else index(size)
+        if count != own.processors and own.starts_on(count) != count:
+            raise ValueError(f"job {own.id} cannot start on {count} processors")
+        demand = own.demand if count == own.processors else state.quantity(count, own)
         if demand > state.free:
             return False
-        why = self._fits(own, size) if reason is None else reason
-        return self._room.begin_job(own, why, size)
+        why = self._fits(own, count) if reason is None else reason
+        return self._room.begin_job(own, why, count)
 
     def reserve(self, job: JobView) -> float:
         """Reserve for a queued job at its earliest start, which no later decision delays.
@@ -361,13 +363,16 @@ class TableRoom(TablePass):
 Room: TypeAlias = NumbersRoom | TableRoom
 
 
-def _check(reason: Reason) -> None:
-    """Raise an error if a reason cannot be recorded and printed."""
+def _recordable(reason: Reason) -> Reason:
+    """Return a reason as it is recorded; an error if it cannot be recorded and printed."""
     if not isinstance(reason, Reason):
         raise TypeError(f"a reason must be a Reason, got {reason!r}")
     try:
-        _json.encode(reason)
-        reason.text.format(**reason.facts)
+        facts = {name: plain_value(fact) for name, fact in reason.facts.items()}
+        plain = Reason(reason.rule, reason.text, facts)
+        _json.encode(plain)
+        plain.text.format(**facts)
     except Exception as error:
         kind = type(error).__name__
         raise ValueError(f"{reason!r} cannot be recorded: {kind}: {error}") from error
+    return plain

@@ -1,7 +1,8 @@
 """Whether the decisions of a resizing policy can be recorded and printed.
 
-A policy is foreign code, whose decisions and reasons may hold any objects. What is certainly plain
-data is not encoded, which would take long at each resize point.
+A policy is foreign code, whose decisions and reasons may hold any objects; numbers of NumPy become
+those of Python. What is certainly plain data is not encoded, which would take long at each resize
+point.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.model.orders import Reason
+from scheduler.policies.containment import plain_value
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
 
 _DECISIONS: Final = (Grow, Shrink, Stay)
-_json = msgspec.json.Encoder()
-_DECODERS = {kind: msgspec.json.Decoder(kind) for kind in _DECISIONS}
+_json = msgspec.json.Encoder(enc_hook=plain_value)
+_DECODERS: dict[type, msgspec.json.Decoder[Any]] = {
+    kind: msgspec.json.Decoder(kind) for kind in _DECISIONS
+}
 #: Compiled code compares such integers fast.
 _MOST_PLAIN: Final = 2**62 - 1
 #: Texts of reasons that are kept as filled in; the policies of this package have fewer.
@@ -23,7 +27,7 @@ _MOST_TEXTS = 1000
 
 
 def checked(answer: object, filled_in: dict[str, tuple[str, ...]] | None = None) -> Decision:
-    """Return what a policy returned if it is a decision that can be recorded and printed.
+    """Return what a policy returned as it is recorded, if that can be recorded and printed.
 
     Parameters
     ----------
@@ -39,7 +43,7 @@ def checked(answer: object, filled_in: dict[str, tuple[str, ...]] | None = None)
     decision: Decision = answer
     try:
         if not is_plain(decision):
-            _DECODERS[type(decision)].decode(_json.encode(decision))
+            decision = _DECODERS[type(decision)].decode(_json.encode(decision))
         text, facts = decision.reason.text, decision.reason.facts
         if filled_in is None:
             text.format(**facts)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from core_script import replay
 from example_counts import examples
@@ -20,6 +21,7 @@ import simulator as sim
 from reshape.errors import ConfigError
 from scheduler.core.core import Core
 from scheduler.forecasts.forecast import last_job_changes_nothing
+from scheduler.journal.journal_format import encode_order, order_decoder
 from scheduler.model.events import JobEnded, JobSpec, JobSubmitted, NodeLost, ReservationRequested
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Reason, Start, WakeAt
@@ -139,6 +141,17 @@ def test_what_a_pass_sees() -> None:
 def test_what_a_pass_may_not_do(call: Callable[[CurrentPass], object], says: str) -> None:
     with pytest.raises((ValueError, TypeError), match=says):
         _submit(_core(Calls(call), Machine([("n", 4)])), 0.0, (2, 10.0), (4, 10.0))
+
+
+def test_a_pass_may_give_numbers_of_numpy() -> None:
+    def start(current: CurrentPass) -> None:
+        facts = {"n": np.int64(2), "share": np.float32(0.5)}
+        current.start(current.queue[0], Reason("Own", "{n} {share}", facts), np.int64(2))
+
+    order, *_ = _submit(_core(Calls(start), Machine([("n", 4)])), 0.0, (2, 10.0))
+    assert isinstance(order, Start)
+    assert order_decoder.decode(encode_order(order)) == order
+    assert str(order.reason) == "2 0.5 [Own]"
 
 
 def test_an_error_ends_a_simulation_and_is_survived_live() -> None:

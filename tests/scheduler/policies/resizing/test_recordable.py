@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
@@ -80,11 +81,29 @@ def test_most_decisions_are_plain(decision: Decision) -> None:
         (Stay(Reason("rule", "", {"a": [1]})), "ValidationError"),
         (Stay(Reason("\ud800")), "UnicodeEncodeError"),
         (Stay(None), "ValidationError"),
+        (Stay(Reason("rule", "", {"a": object})), "TypeError: .* is neither a number nor a text"),
     ],
 )
 def test_a_decision_that_cannot_be_recorded_is_an_error(decision: Any, kind: str) -> None:
     with pytest.raises(ValueError, match=f"cannot be recorded: {kind}"):
         checked(decision)
+
+
+@pytest.mark.parametrize(
+    ("decision", "plain"),
+    [
+        (Grow(np.int64(6), Reason("rule")), Grow(6, Reason("rule"))),
+        (Shrink(np.int32(2), Reason("rule"), (np.int64(3),)), Shrink(2, Reason("rule"), (3,))),
+        (
+            Stay(Reason("rule", "{a} {b:.1f}", {"a": np.uint8(7), "b": np.float32(0.5)})),
+            Stay(Reason("rule", "{a} {b:.1f}", {"a": 7, "b": 0.5})),
+        ),
+    ],
+)
+def test_numbers_of_numpy_become_those_of_python(decision: Any, plain: Decision) -> None:
+    recorded = checked(decision)
+    assert recorded == plain
+    assert msgspec.json.encode(recorded) == msgspec.json.encode(plain)
 
 
 def test_a_text_is_filled_in_once_for_the_names_of_its_facts() -> None:
