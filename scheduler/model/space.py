@@ -21,9 +21,6 @@ Division: TypeAlias = Callable[[ProcSet], Mapping[str, ProcSet]]
 class Groups:
     """Number of free processors in each aligned range of `size` numbers.
 
-    A tree of maxima over the counts finds the first group with enough free processors, and takes a
-    change, in time logarithmic in the number of groups.
-
     Parameters
     ----------
     size : processors of a group; group i holds the numbers from ``i * size`` on.
@@ -32,63 +29,44 @@ class Groups:
 
     def __init__(self, size: int, free: ProcSet = NONE) -> None:
         self.size = size
-        self._grow(free.intervals[-1][1] // size + 1 if free else 1, [])
+        self._counts = [0]
+        self._most = 0  # largest count; -1: it must be computed again
         self.change(free, 1)
 
     def copy(self) -> Groups:
         """Independent copy."""
         other = Groups(self.size)
-        other._leaves, other._most = self._leaves, self._most.copy()
+        other._counts, other._most = self._counts.copy(), self._most
         return other
 
     def first(self, processors: int) -> int | None:
         """First group with this many free processors; None if there is none."""
-        most, node, leaves = self._most, 1, self._leaves
-        if most[1] < processors:
+        counts = self._counts
+        if self._most < 0:
+            self._most = max(counts)
+        if self._most < processors:
             return None
-        while node < leaves:
-            node *= 2
-            if most[node] < processors:
-                node += 1
-        return node - leaves
+        group = 0
+        while counts[group] < processors:
+            group += 1
+        return group
 
     def change(self, processors: ProcSet, by: int) -> None:
         """Count these processors as free (`by` 1) or taken (-1); they were the opposite before."""
-        size = self.size
+        size, counts = self.size, self._counts
         for first, last in processors.intervals:
             i, j = first // size, last // size
-            if j >= self._leaves:
-                self._grow(j + 1, self._most[self._leaves :])
-            if i == j:
-                self._add(i, by * (last - first + 1))
-                continue
-            self._add(i, by * ((i + 1) * size - first))
-            for whole in range(i + 1, j):
-                self._add(whole, by * size)
-            self._add(j, by * (last - j * size + 1))
-
-    def _add(self, group: int, by: int) -> None:
-        most = self._most
-        node = group + self._leaves
-        most[node] += by
-        while node > 1:
-            more, other = most[node], most[node ^ 1]
-            if other > more:
-                more = other
-            node //= 2
-            if most[node] == more:
-                return
-            most[node] = more
-
-    def _grow(self, count: int, counts: list[int]) -> None:
-        """Make room for this many groups."""
-        leaves = 1
-        while leaves < count:
-            leaves *= 2
-        most = [0] * leaves + counts + [0] * (leaves - len(counts))
-        for node in range(leaves - 1, 0, -1):
-            most[node] = max(most[2 * node], most[2 * node + 1])
-        self._leaves, self._most = leaves, most
+            if j >= len(counts):
+                counts += [0] * (j + 1 - len(counts))
+            counts[i] += by * (min(last + 1, (i + 1) * size) - first)
+            if i < j:
+                for whole in range(i + 1, j):
+                    counts[whole] += by * size
+                counts[j] += by * (last - j * size + 1)
+            if by > 0 and self._most >= 0:
+                self._most = max(self._most, *counts[i : j + 1])
+        if by < 0:
+            self._most = -1
 
 
 class FreeView(Protocol):
