@@ -106,18 +106,12 @@ class Numbering:
         """Number further processors of a node."""
         kept = self._kept.get(node.name, ProcSet())
         numbers = kept.first(min(more, len(kept)))
-        self._kept[node.name] = kept - numbers
-        behind = ProcSet.span(self._numbered, more - len(numbers))
-        self._numbered += len(behind)
-        numbers |= behind
+        numbers |= ProcSet.span(self._numbered, more - len(numbers))
         node.numbers |= numbers
-        for first, _ in numbers.intervals:
-            run = bisect_right(self._firsts, first)
-            self._firsts.insert(run, first)
-            self._owners.insert(run, node.name)
+        self.assign(node.name, numbers)
 
     def assign(self, node: str, numbers: ProcSet) -> None:
-        """Record that a node has these processor numbers, as an earlier run of a service chose."""
+        """Record that a node has these processor numbers."""
         self._kept[node] = self._kept.get(node, ProcSet()) - numbers
         for first, last in numbers.intervals:
             self._numbered = max(self._numbered, last + 1)
@@ -448,10 +442,9 @@ class Machine:
             return True
         placeable = self._placeable.get(processors)
         if placeable is None:
-            numbers = ProcSet()
-            for node in self.nodes.values():
-                if not node.removed:
-                    numbers |= node.processors
+            numbers = ProcSet.union(
+                node.processors for node in self.nodes.values() if not node.removed
+            )
             space = Space(numbers, self.space.network, self.space.by_node)
             placeable = self._placeable[processors] = (
                 selection.select(space, processors) is not None
