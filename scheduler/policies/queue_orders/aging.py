@@ -8,7 +8,6 @@ weights set how they relate.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isfinite
 from typing import ClassVar
 
 import msgspec
@@ -59,9 +58,7 @@ class Aging(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def __post_init__(self) -> None:
         """Check the weights."""
-        for name in self.__struct_fields__:
-            if not isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
+        check_ranges(self, **dict.fromkeys(self.__struct_fields__, "finite"))
         for name in ("qfactor_weight", "wait_weight"):
             if getattr(self, name) < 0:
                 raise ValueError(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import isfinite
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.interfaces import QueueOrder
 from scheduler.model.job import Job
 from scheduler.model.job_view import original
@@ -64,8 +64,7 @@ class Lxwf(QueueOrder, msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the weight."""
-        if not (isfinite(self.weight_per_hour) and self.weight_per_hour >= 0):
-            raise ValueError(f"weight_per_hour must be >= 0, got {self.weight_per_hour}")
+        check_ranges(self, weight_per_hour=">= 0 and finite")
 
     def key(self, job: Job, now: float) -> tuple[float, float]:
         """Priority, largest first, then the time at which the job came to the queue."""

@@ -12,11 +12,11 @@ the first resizes of a service are not restricted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import isfinite
 from typing import ClassVar, Literal, TypeAlias
 
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.groups import leaving_groups
 from scheduler.model.job_view import JobView
 from scheduler.model.orders import Facts, Reason
@@ -103,14 +103,8 @@ class PrioResizing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for name in ("remap_window_size", "settle"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be >= 1, got {getattr(self, name)}")
-        for name in ("min_potential", "min_benefit"):
-            if not isfinite(getattr(self, name)):
-                raise ValueError(f"{name} must be a finite number, got {getattr(self, name)}")
-        if self.min_benefit < 0:
-            raise ValueError(f"min_benefit must be >= 0, got {self.min_benefit}")
+        check_ranges(self, remap_window_size=">= 1", settle=">= 1")
+        check_ranges(self, min_potential="finite", min_benefit=">= 0 and finite")
 
     def decide(self, job: JobView, view: View) -> Decision:
         """Decide on a job at its resize point."""

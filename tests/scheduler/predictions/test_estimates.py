@@ -56,5 +56,5 @@ def test_parameters_out_of_range_are_refused() -> None:
         Tsafrir(window=0)
     with pytest.raises(ValueError, match="corrections must ascend from above 0"):
         Tsafrir(corrections=(60, 60))
-    with pytest.raises(ValueError, match="weight_per_hour must be >= 0, got -1"):
+    with pytest.raises(ValueError, match="weight_per_hour must be >= 0 and finite, got -1"):
         Lxwf(-1)

@@ -63,8 +63,8 @@ def test_an_infinite_walltime_has_a_qfactor_of_one() -> None:
     [
         ({"qfactor_weight": -1}, "qfactor_weight must be >= 0, or jobs that wait long would fall"),
         ({"wait_weight": -0.5}, "wait_weight must be >= 0, or jobs that wait long"),
-        ({"nodes_weight": nan}, "nodes_weight must be a finite number, got nan"),
-        ({"qfactor_weight": inf}, "qfactor_weight must be a finite number, got inf"),
+        ({"nodes_weight": nan}, "nodes_weight must be finite, got nan"),
+        ({"qfactor_weight": inf}, "qfactor_weight must be finite, got inf"),
         ({"qfactor_limit_s": 0}, "qfactor_limit_s must be > 0, got 0"),
         ({"refresh_s": -1}, "refresh_s must be >= 0, got -1"),
     ],
