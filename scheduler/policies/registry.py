@@ -64,69 +64,61 @@ _KINDS = {
 _PARTS = ("resizing", "scheduling")
 #: What a policy derives from, by kind.
 _BASES: dict[str, type] = {"order": QueueOrder, "selection": Selection}
-#: Packages of the built-in policies, by kind.
-_PACKAGES = {
-    "assignment": "scheduler.policies.assignment",
-    "resizing": "scheduler.policies.resizing",
-    "order": "scheduler.policies.queue_orders",
-    "selection": "scheduler.policies.selection",
-    "estimates": "scheduler.predictions",
-}
-#: Built-in policies as ``module:Class`` in their package; they are imported when they are used.
+#: Built-in policies as ``module:Class``; they are imported when they are used.
 _BUILT_IN = {
     "assignment": {
-        "central-queue": "policies:CentralQueue",
-        "least-load": "policies:LeastLoad",
-        "less-cost-sld": "policies:LessCostSld",
-        "less-jobsinqueue": "policies:LessJobsInQueue",
-        "less-turnaround": "policies:LessTurnaround",
-        "less-slowdown": "policies:LessSlowdown",
-        "less-submittedjobs": "policies:LessSubmittedJobs",
-        "less-waittime": "policies:LessWaitTime",
-        "less-waittime-pred": "policies:LessWaitTimePred",
-        "less-workleft": "policies:LessWorkLeft",
-        "multiple-requests": "policies:MultipleRequests",
-        "origin": "policies:HomeSite",
-        "per-user": "policies:PerUser",
-        "random": "policies:Random",
-        "sita-e": "policies:SitaE",
-        "sita-u-fair": "policies:SitaUFair",
-        "sita-u-opt": "policies:SitaUOpt",
+        "central-queue": "scheduler.policies.assignment.policies:CentralQueue",
+        "least-load": "scheduler.policies.assignment.policies:LeastLoad",
+        "less-cost-sld": "scheduler.policies.assignment.policies:LessCostSld",
+        "less-jobsinqueue": "scheduler.policies.assignment.policies:LessJobsInQueue",
+        "less-turnaround": "scheduler.policies.assignment.policies:LessTurnaround",
+        "less-slowdown": "scheduler.policies.assignment.policies:LessSlowdown",
+        "less-submittedjobs": "scheduler.policies.assignment.policies:LessSubmittedJobs",
+        "less-waittime": "scheduler.policies.assignment.policies:LessWaitTime",
+        "less-waittime-pred": "scheduler.policies.assignment.policies:LessWaitTimePred",
+        "less-workleft": "scheduler.policies.assignment.policies:LessWorkLeft",
+        "multiple-requests": "scheduler.policies.assignment.policies:MultipleRequests",
+        "origin": "scheduler.policies.assignment.policies:HomeSite",
+        "per-user": "scheduler.policies.assignment.policies:PerUser",
+        "random": "scheduler.policies.assignment.policies:Random",
+        "sita-e": "scheduler.policies.assignment.policies:SitaE",
+        "sita-u-fair": "scheduler.policies.assignment.policies:SitaUFair",
+        "sita-u-opt": "scheduler.policies.assignment.policies:SitaUOpt",
     },
     "resizing": {
-        "fcfs-pr": "prio_scenarios:FcfsPr",
-        "malleable": "malleable:Malleable",
-        "max-b-pr": "prio_scenarios:MaxBPr",
-        "pba-pr": "prio_scenarios:PbaPr",
+        "fcfs-pr": "scheduler.policies.resizing.prio_scenarios:FcfsPr",
+        "malleable": "scheduler.policies.resizing.malleable:Malleable",
+        "max-b-pr": "scheduler.policies.resizing.prio_scenarios:MaxBPr",
+        "pba-pr": "scheduler.policies.resizing.prio_scenarios:PbaPr",
     },
     "order": {
-        "aging": "aging:Aging",
-        "fcfs": "basic:Fcfs",
-        "lxwf": "basic:Lxwf",
-        "priority": "basic:ByPriority",
-        "sjf": "basic:Sjf",
+        "aging": "scheduler.policies.queue_orders.aging:Aging",
+        "fcfs": "scheduler.policies.queue_orders.basic:Fcfs",
+        "lxwf": "scheduler.policies.queue_orders.basic:Lxwf",
+        "priority": "scheduler.policies.queue_orders.basic:ByPriority",
+        "sjf": "scheduler.policies.queue_orders.basic:Sjf",
     },
     "selection": {
-        "contiguous": "basic:Contiguous",
-        "equi-distribute": "on_table:EquiDistribute",
-        "few-nodes": "basic:FewNodes",
-        "first-fit": "basic:FirstFit",
-        "less-consume": "on_table:LessConsume",
-        "less-consume-threshold": "on_table:LessConsumeThreshold",
-        "rua": "on_table:LeastSlowdown",
-        "submesh": "on_network:Submesh",
-        "submesh-relaxed": "on_network:SubmeshRelaxed",
-        "table-first-fit": "on_table:OnTable",
-        "tree": "on_network:TreeContiguous",
-        "tree-relaxed": "on_network:TreeRelaxed",
+        "contiguous": "scheduler.policies.selection.basic:Contiguous",
+        "equi-distribute": "scheduler.policies.selection.on_table:EquiDistribute",
+        "few-nodes": "scheduler.policies.selection.basic:FewNodes",
+        "first-fit": "scheduler.policies.selection.basic:FirstFit",
+        "less-consume": "scheduler.policies.selection.on_table:LessConsume",
+        "less-consume-threshold": "scheduler.policies.selection.on_table:LessConsumeThreshold",
+        "rua": "scheduler.policies.selection.on_table:LeastSlowdown",
+        "submesh": "scheduler.policies.selection.on_network:Submesh",
+        "submesh-relaxed": "scheduler.policies.selection.on_network:SubmeshRelaxed",
+        "table-first-fit": "scheduler.policies.selection.on_table:OnTable",
+        "tree": "scheduler.policies.selection.on_network:TreeContiguous",
+        "tree-relaxed": "scheduler.policies.selection.on_network:TreeRelaxed",
     },
     "estimates": {
-        "classification": "classification:Classification",
-        "hybrid": "iterations:Hybrid",
-        "iterations": "iterations:Iterations",
-        "statistical": "history:Statistical",
-        "tsafrir": "estimates:Tsafrir",
-        "user": "estimates:UserEstimates",
+        "classification": "scheduler.predictions.classification:Classification",
+        "hybrid": "scheduler.predictions.iterations:Hybrid",
+        "iterations": "scheduler.predictions.iterations:Iterations",
+        "statistical": "scheduler.predictions.history:Statistical",
+        "tsafrir": "scheduler.predictions.estimates:Tsafrir",
+        "user": "scheduler.predictions.estimates:UserEstimates",
     },
 }
 #: Fields of the built-in scenarios, which are made when they are used first.
@@ -217,7 +209,7 @@ def name_of(kind: str, policy: object) -> str:
     cls = type(policy)
     path = f"{cls.__module__}:{cls.__qualname__}"
     for name, registered in _known[kind].items():
-        if registered is cls or (registered is None and path == _path(kind, name)):
+        if registered is cls or (registered is None and path == _BUILT_IN[kind][name]):
             return name
     return path
 
@@ -231,13 +223,8 @@ def _built_in(kind: str, name: str) -> Any:
     """Import a built-in policy, or make a scenario."""
     if kind == "scenario":
         return Scenario(name, **_SCENARIOS[name]())
-    module, _, attribute = _path(kind, name).partition(":")
+    module, _, attribute = _BUILT_IN[kind][name].partition(":")
     return getattr(import_module(module), attribute)
-
-
-def _path(kind: str, name: str) -> str:
-    """Return ``module:Class`` of a built-in policy."""
-    return f"{_PACKAGES[kind]}.{_BUILT_IN[kind][name]}"
 
 
 @cache
