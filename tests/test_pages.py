@@ -19,6 +19,7 @@ import msgspec
 import pytest
 from core_script import replay
 from paths import ROOT
+from registrations import temporary_registrations
 
 from reshape.__main__ import main
 from reshape.errors import ReshapeError
@@ -37,7 +38,7 @@ from scheduler.config.settings import (
 )
 from scheduler.config.sources import load_config
 from scheduler.policies.queue_orders import basic
-from scheduler.policies.registry import register, temporary_registrations
+from scheduler.policies.registry import register
 from scheduler.text.located import Located
 from simulator.many_centres import rules as centres_file
 from simulator.workload_models import advance_reservations, workload_file

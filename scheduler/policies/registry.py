@@ -33,8 +33,7 @@ The entry points are read when a name is neither built in nor registered.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from typing import Any
@@ -155,18 +154,6 @@ def register(name: str, policy: Any) -> None:
         one of the kinds of policy.
     """
     _known[kind_of_policy(name, policy)][name] = policy
-
-
-@contextmanager
-def temporary_registrations() -> Iterator[None]:
-    """Context that undoes its registrations at its end; it reads entry points again."""
-    kept = {kind: dict(policies) for kind, policies in _known.items()}
-    _read_entry_points.cache_clear()
-    try:
-        yield
-    finally:
-        _known.update(kept)
-        _read_entry_points.cache_clear()
 
 
 def known(kind: str) -> list[str]:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from registrations import temporary_registrations
 
 from reshape.errors import ConfigError
 from reshape.topology import Topology
@@ -116,7 +117,7 @@ def registered(my_policy: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
         EntryPoint("lcfs", "my_policy:LastComeFirst", registry.GROUP),
         EntryPoint("highest", "my_policy:HighestFirst", registry.GROUP),
     ]
-    with registry.temporary_registrations():
+    with temporary_registrations():
         monkeypatch.setattr("importlib.metadata.entry_points", lambda group: points)
         yield
 
@@ -335,7 +336,7 @@ def test_a_selection_says_what_it_can_do() -> None:
 
 
 def test_a_registered_scenario() -> None:
-    with registry.temporary_registrations():
+    with temporary_registrations():
         registry.register("deep", Scenario("deep", backfill=Backfill(10)))
         assert scenario("deep").backfill.reservations == 10
     with pytest.raises(ConfigError, match="unknown scenario 'deep'"):

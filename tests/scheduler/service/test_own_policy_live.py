@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from paths import EXAMPLES, SUPPORT
+from registrations import temporary_registrations
 from told import WAITS
 
 from reshape.errors import ReshapeError
@@ -18,7 +19,6 @@ from scheduler.journal.journal_reader import reading
 from scheduler.journal.replay import compare
 from scheduler.model.events import JobSpec
 from scheduler.model.machine import Machine
-from scheduler.policies import registry
 from scheduler.policies.scenarios import scenario
 from simulator.engine.engine import Engine
 from simulator.engine.jobs import SimJob
@@ -111,7 +111,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.syspath_prepend(path)
     monkeypatch.setenv("PYTHONPATH", f"{info.parent}:{EXAMPLES}")
     sys.modules.pop("my_policy", None)  # another test may have loaded one of its own
-    with registry.temporary_registrations():
+    with temporary_registrations():
         yield
     sys.modules.pop("my_policy", None)
 
