@@ -18,7 +18,7 @@ from reshape.cli.options import SECONDS, FiniteRange, ParsedText, WholeRange, ex
 from reshape.errors import ReshapeError
 from scheduler.client.requests.submission import check_program, job_environment
 from scheduler.client.trial.comparison import TrialComparison, TrialResults
-from scheduler.client.trial.driver import MistakeError
+from scheduler.client.trial.driver import MistakeError, remove_memory_of_killed_trials
 from scheduler.client.trial.plan import Kill, Step, parse, random_plan, written_plan
 from scheduler.client.trial.run import Program, TrialRun
 
@@ -122,6 +122,7 @@ def try_program(
     seed = secrets.randbelow(1 << 16) if seed is None else seed
     rng = np.random.default_rng(seed)
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    remove_memory_of_killed_trials()
     with tempfile.TemporaryDirectory(prefix="reshape-try-") as scratch:
         program = Program(argv, size, Path.cwd(), job_environment(os.environ), limit_s)
         runs = [TrialRun(program, Path(scratch) / name) for name in ("without", "with")]

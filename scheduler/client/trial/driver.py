@@ -8,6 +8,7 @@ answers, so it cannot end while a group starts.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from pathlib import Path
 import zmq
 
 from reshape.errors import ReshapeError
+from reshape.files.job_folder import is_running
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from reshape.wire.identity import IDENTITY_VARIABLES
@@ -32,11 +34,22 @@ JOB, TOKEN = 7, "secret"
 PATIENCE_S = 60.0
 _POLL_MS = 20  # the ends of processes are seen as fast
 _ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
+_MEMORY = Path("/dev/shm")
+#: Begin of the name of a folder for shared memory; the number of the process follows.
+_PREFIX = "reshape-try-"
 
 
 def remove_library_memory(since: float) -> None:
     """Remove shared memory that processes of MPI have left since a time (Unix seconds)."""
     remove_files(changed_between(since, time.time()))
+
+
+def remove_memory_of_killed_trials() -> None:
+    """Remove the shared memory of this user's trials whose processes were killed."""
+    for folder in _MEMORY.glob(f"{_PREFIX}*"):
+        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        if pid.isdecimal() and not is_running(int(pid)):
+            shutil.rmtree(folder, ignore_errors=True)  # of another user
 
 
 class MistakeError(ReshapeError):
@@ -93,7 +106,7 @@ class TrialDriver:
     ) -> None:
         self.folder, self.command, self.cwd = folder, list(command), cwd
         self.environment = environment
-        self.shm = Path("/dev/shm") / f"reshape-try-{os.getpid()}-{time.monotonic_ns()}"
+        self.shm = _MEMORY / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.on_idle: Callable[[], None] = lambda: None

@@ -56,6 +56,24 @@ def outcome(folder: Path, options: list[str], *command: str) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
+def test_the_memory_of_a_trial_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    of_killed, of_running = (
+        Path(f"/dev/shm/reshape-try-{pid}-{os.getpid()}") for pid in (ended.pid, os.getpid())
+    )
+    try:
+        for folder in (of_killed, of_running):
+            folder.mkdir(0o700)
+            (folder / "u.e0.r0").write_bytes(b"data")
+        assert "exit code 2" in outcome(tmp_path, [], "missing.py")[1]
+        assert not of_killed.exists()
+        assert of_running.exists()
+    finally:
+        for folder in (of_killed, of_running):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def attempt(folder: Path, options: list[str], *command: str) -> None:
     """Let the command find no mistake."""
     code, text = outcome(folder, options, *command)
