@@ -106,12 +106,10 @@ def solve(app: Application, size: int, options: argparse.Namespace) -> bool:
         rho = dot(app.comm, r.local, r.local)
         app.state.update(rho=rho, goal=rho * options.tolerance**2, steps=0)
     for _ in app.iterations(options.iterations):
-        for _ in range(options.steps_per_iteration):
-            if app.state["rho"] > app.state["goal"]:
-                app.state["rho"] = step(app.comm, A, x, r, p, app.state["rho"])
-                app.state["steps"] += 1
         if app.state["rho"] <= app.state["goal"]:
             break
+        app.state["rho"] = step(app.comm, A, x, r, p, app.state["rho"])
+        app.state["steps"] += 1
     residual, error = errors(app.comm, x, options)
     verified = residual <= 10 * options.tolerance and error <= TOLERANCE
     steps = app.state["steps"]
@@ -128,12 +126,11 @@ def main() -> int:
     parser.add_argument("--n", type=int, default=64, help="points along a side (64)")
     parser.add_argument("--matrix", help="MatrixMarket file to take instead")
     parser.add_argument("--iterations", type=int, default=1000, help="at most (1000)")
-    parser.add_argument("--steps-per-iteration", type=int, default=1, help="steps in one (1)")
     parser.add_argument("--tolerance", type=float, default=1e-10, help="of the residual (1e-10)")
     add_topology(parser)
     options = parser.parse_args()
-    if min(options.n, options.steps_per_iteration) < 1 or options.iterations < 0:
-        parser.error("--n and --steps-per-iteration must be >= 1, --iterations >= 0")
+    if options.n < 1 or options.iterations < 0:
+        parser.error("--n must be >= 1, --iterations >= 0")
     size = options.n**2
     if options.matrix:
         try:

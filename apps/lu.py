@@ -2,9 +2,9 @@
 
 The factorisation is blocked and right-looking, on a block-cyclic matrix over a 2-D process grid. As
 in ScaLAPACK's pdgetrf: factor a panel of block width, apply its row swaps to the other columns,
-solve for the block row, update the trailing matrix. An iteration factors one panel (or several);
-between two iterations the grid may change. After each matrix rank 0 computes the residual ||PA -
-LU|| / (||A|| n eps) and that of scipy.linalg.lu.
+solve for the block row, update the trailing matrix. An iteration factors one panel; between two
+iterations the grid may change. After each matrix rank 0 computes the residual
+||PA - LU|| / (||A|| n eps) and that of scipy.linalg.lu.
 """
 
 from __future__ import annotations
@@ -187,22 +187,19 @@ def solve(app: Application, options: argparse.Namespace) -> bool:
     if app.is_fresh_start:
         app.state.update(residual=0.0, reference=0.0)
     panels = -(-n // block)
-    steps = -(-panels // options.panels_per_iteration)
 
     @app.each_size
     def process_grid(comm: MPI.Intracomm) -> Iterator[ProcessGrid]:
         yield ProcessGrid(comm, a)
 
-    for iteration in app.iterations(steps * options.repeat):
-        seed, step = divmod(iteration, steps)
+    for iteration in app.iterations(panels * options.repeat):
+        seed, panel = divmod(iteration, panels)
         grid = process_grid()
-        if step == 0:
+        if panel == 0:
             a.local[:] = matrix(grid.rows, n, seed)[:, grid.cols]
-        first = step * options.panels_per_iteration
-        for panel in range(first, min(first + options.panels_per_iteration, panels)):
-            lo, hi = panel * block, min((panel + 1) * block, n)
-            pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
-        if step == steps - 1:
+        lo, hi = panel * block, min((panel + 1) * block, n)
+        pivots.local[lo:hi] = eliminate(grid, a.local, lo, hi)
+        if panel == panels - 1:
             own, reference = check(app.comm, a, pivots.local, seed)
             # np.maximum, unlike max, propagates NaN.
             app.state["residual"] = float(np.maximum(own, app.state["residual"]))
@@ -221,12 +218,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m apps.lu", description=__doc__)
     parser.add_argument("--n", type=int, default=1024, help="rows and columns (1024)")
     parser.add_argument("--block", type=int, default=64, help="block size (64)")
-    parser.add_argument("--panels-per-iteration", type=int, default=1, help="panels (1)")
     parser.add_argument("--repeat", type=int, default=1, help="matrices to factor (1)")
     add_topology(parser)
     options = parser.parse_args()
-    if min(options.n, options.block, options.panels_per_iteration, options.repeat) < 1:
-        parser.error("--n, --block, --panels-per-iteration and --repeat must be >= 1")
+    if min(options.n, options.block, options.repeat) < 1:
+        parser.error("--n, --block and --repeat must be >= 1")
     with reshape.application(topology=options.topology) as app:
         verified = solve(app, options)
     return 0 if verified else 1
