@@ -1,6 +1,6 @@
 """Speed of moves of block-cyclic matrices: by messages, by shared memory, by ScaLAPACK's pdgemr2d.
 
-    python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--kinds] [--plain]
+    python benchmarks/redistribution/move.py [--n 4096] [--ranks 2] [--all] [--kinds]
 
 The program starts mpiexec once for each number of ranks. In one run, all methods move the same
 arrays of doubles on the same processes, in turn with a copy of as many bytes as the target parts
@@ -8,9 +8,8 @@ have by all ranks at the same time (memcpy). Times are medians, from the start o
 the end of the last one. Every result of every method is checked element by element before timing.
 
 Pages are the same for all methods: arrays are reused, and sources, targets and all that pdgemr2d
-allocates are on huge pages, which the allocator does not free. With --plain, pages and allocator
-have their default behaviour. Moves by shared memory read their sources from /dev/shm, with its
-pages.
+allocates are on huge pages, which the allocator does not free. Moves by shared memory read their
+sources from /dev/shm, with its pages.
 
 "messages" are moves by `Plan.run`, which on one host go through mailboxes, unless they are large
 and MPI copies them out of the arrays. "shared memory" is `Plan.gather` and a meeting of all ranks.
@@ -28,7 +27,6 @@ resident pages, measured from an empty pool of buffers.
 from __future__ import annotations
 
 import argparse
-import ctypes.util
 import json
 import math
 import os
@@ -45,7 +43,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
-from pages import extra_memory, mapped, on_pages
+from pages import extra_memory, mapped, on_huge_pages
 from scalapack import Pdgemr2d, directory_for
 
 from redistribution import BlockCyclic, Blocks, Cuts, Dealt, Layout, Plan
@@ -55,12 +53,7 @@ from redistribution.axes import even_offsets, fitted_offsets
 IN_SUCCESSION = 10
 METHODS = ("messages", "prepared", "shared memory", "transport alone", "pdgemr2d")
 
-COLUMNS = (
-    "ratio_to_pdgemr2d",
-    "fraction_of_memcpy",
-    "best_ratio_to_pdgemr2d",
-    "best_fraction_of_memcpy",
-)
+COLUMNS = ("ratio_to_pdgemr2d", "fraction_of_memcpy")
 
 # glibc: memory on huge pages, from the heap only, and kept when it is freed.
 HUGE_AND_KEPT = ":".join(
@@ -140,7 +133,6 @@ def main() -> None:
     parser.add_argument(
         "--all", action="store_true", help="n to 8192 and all grids; this takes long"
     )
-    parser.add_argument("--plain", action="store_true", help="default allocator and pages")
     parser.add_argument(
         "--no-cma", action="store_true", help="no rank may read the memory of another"
     )
@@ -160,21 +152,19 @@ def main() -> None:
     if options.blocks:
         cases = [case for case in cases if set(case.blocks) <= set(options.blocks)]
     if options.rank:
-        run_rank(cases, options.repeats, Path(options.rank), not options.plain)
+        run_rank(cases, options.repeats, Path(options.rank))
         return
     rows = []
     for ranks in sorted({case.plan.size for case in cases}):
         if options.ranks is None or ranks in options.ranks:
-            rows += rows_of_world(ranks, sys.argv[1:], options.plain, options.no_cma)
+            rows += rows_of_world(ranks, sys.argv[1:], options.no_cma)
     if options.json:
         print(json.dumps(rows, indent=1))
     else:
         print_table(rows)
 
 
-def rows_of_world(
-    ranks: int, arguments: list[str], plain: bool, no_cma: bool
-) -> list[dict[str, Any]]:
+def rows_of_world(ranks: int, arguments: list[str], no_cma: bool) -> list[dict[str, Any]]:
     """Run this file on ``ranks`` ranks and return the rows that rank 0 prints."""
     hidden = ("PMI", "HYDRA", "HYDI", "MPI_LOCAL", "MPIR")
     environment = {k: v for k, v in os.environ.items() if not k.startswith(hidden)}
@@ -183,8 +173,7 @@ def rows_of_world(
         library_path = directory_for(scripts.parent / "lib" / "libmpi.so.12", Path(folder))
         if library_path is not None:
             environment["LD_LIBRARY_PATH"] = str(library_path)
-        if not plain:
-            environment["GLIBC_TUNABLES"] = HUGE_AND_KEPT
+        environment["GLIBC_TUNABLES"] = HUGE_AND_KEPT
         if no_cma:
             environment["MPIR_CVAR_CH4_CMA_ENABLE"] = "0"
         command = [scripts / "mpiexec", "-n", ranks, sys.executable, __file__, *arguments]
@@ -202,8 +191,6 @@ def print_table(rows: list[dict[str, Any]]) -> None:
     print(f"{cores} cores; more ranks than that share cores")
     if not any(row["method"] == "pdgemr2d" for row in rows):
         print("pdgemr2d: absent (Debian: libscalapack-mpich-dev), so there are no ratios to it")
-    if not ctypes.util.find_library("costa"):
-        print("COSTA: absent, not compared (no package of the distribution has it)")
     print(f"{'case':24} {'ranks':>5} {'method':>15} {'ms':>9} {'/pdgemr2d':>10} {'/memcpy':>8}")
     for row in rows:
         ratio = row["ratio_to_pdgemr2d"]
@@ -216,8 +203,8 @@ def print_table(rows: list[dict[str, Any]]) -> None:
 
 def print_summary(rows: list[dict[str, Any]]) -> None:
     """Print figures of each method over all large cases with one kind of blocks."""
-    print("\nn >= 1024: median (least) over the cases, from medians and from best times")
-    print(f"{'':43} {'/pdgemr2d':>13} {'/memcpy':>13} {'best':>13} {'best':>13}")
+    print("\nn >= 1024: median (least) over the cases")
+    print(f"{'':43} {'/pdgemr2d':>13} {'/memcpy':>13}")
     large = [row for row in rows if int(row["case"].split()[0]) >= 1024]
     for ranks, kind, method in product(
         sorted({row["ranks"] for row in large}), ("b >= 32", "b8", "b differs", *KINDS[1:]), METHODS
@@ -251,7 +238,7 @@ def kind_of(case: str) -> str:
     return "b differs" if "->" in block else "b8" if block == "b8" else "b >= 32"
 
 
-def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
+def run_rank(cases: list[Case], repeats: int, folder: Path) -> None:
     """Collective over MPI.COMM_WORLD. Measure the cases that need exactly its size."""
     from mpi4py import MPI
 
@@ -260,7 +247,7 @@ def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
     try:
         for case in cases:
             if case.plan.size == comm.size:
-                rows += rows_of_case(comm, case, repeats, folder, huge)
+                rows += rows_of_case(comm, case, repeats, folder)
     except BaseException:
         # Without this the other ranks would wait forever.
         traceback.print_exc()
@@ -269,9 +256,7 @@ def run_rank(cases: list[Case], repeats: int, folder: Path, huge: bool) -> None:
         print(json.dumps(rows))
 
 
-def rows_of_case(
-    comm: Any, case: Case, repeats: int, folder: Path, huge: bool
-) -> list[dict[str, Any]]:
+def rows_of_case(comm: Any, case: Case, repeats: int, folder: Path) -> list[dict[str, Any]]:
     """Collective over comm. Check and time every method for one case."""
     from mpi4py import MPI
 
@@ -279,11 +264,11 @@ def rows_of_case(
     sources = shared_sources(comm, plan.source, folder)
     a = None
     if rank in plan.source_process:
-        a = on_pages(sources[rank].shape, huge)
+        a = on_huge_pages(sources[rank].shape)
         a[...] = sources[rank]
     expected = part_of(plan.target, rank)
-    b = None if expected is None else on_pages(expected.shape, huge)
-    kept = None if expected is None else on_pages(expected.shape, huge)
+    b = None if expected is None else on_huge_pages(expected.shape)
+    kept = None if expected is None else on_huge_pages(expected.shape)
     if kept is not None:
         kept[...] = expected
 
@@ -326,25 +311,21 @@ def rows_of_case(
     if peer is not None:
         peer.free()
 
-    def ratio(other: str, name: str, best: bool = False) -> float | None:
-        return times[other][best] / times[name][best] if other in times else None
+    def ratio(other: str, name: str) -> float | None:
+        return times[other] / times[name] if other in times else None
 
     return [
         {
             "case": str(case),
             "ranks": comm.size,
             "method": name,
-            "ms": times[name][0],
+            "ms": times[name],
             "ratio_to_pdgemr2d": ratio("pdgemr2d", name),
             "fraction_of_memcpy": ratio("memcpy", name),
-            "best_ms": times[name][1],
-            "best_ratio_to_pdgemr2d": ratio("pdgemr2d", name, best=True),
-            "best_fraction_of_memcpy": ratio("memcpy", name, best=True),
-            "memcpy_ms": times["memcpy"][0],
+            "memcpy_ms": times["memcpy"],
             "megabytes_moved": plan.bytes_moved(8) / 1e6,
             "extra_megabytes": memory.get(name, (None, None))[0],
             "extra_parts": memory.get(name, (None, None))[1],
-            "pages": "huge, kept" if huge else "plain",
         }
         for name in methods
     ]
@@ -412,7 +393,7 @@ def meet(comm: Any) -> None:
 
 
 def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) -> dict[str, float]:
-    """Collective over comm. Median and least times of actions that are run in turn, in ms.
+    """Collective over comm. Median times of actions that are run in turn, in ms.
 
     Times are from the first start to the last end on all ranks, which must be on one node, where
     they share a clock. With more ranks than cores, the time of a single rank is meaningless. If
@@ -433,11 +414,8 @@ def timed_ms(comm: Any, actions: dict[str, Callable[[], None]], repeats: int) ->
             ends[k, turn] = time.monotonic()
     comm.Allreduce(MPI.IN_PLACE, starts, MPI.MIN)
     comm.Allreduce(MPI.IN_PLACE, ends, MPI.MAX)
-    times = 1e3 * (ends - starts) / times_each
-    columns = np.stack([np.median(times, axis=1), np.min(times, axis=1)], axis=1)
-    return {
-        name: (median, best) for name, (median, best) in zip(actions, columns.tolist(), strict=True)
-    }
+    medians = np.median(1e3 * (ends - starts) / times_each, axis=1)
+    return dict(zip(actions, medians.tolist(), strict=True))
 
 
 if __name__ == "__main__":

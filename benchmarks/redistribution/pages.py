@@ -23,10 +23,8 @@ def mapped(path: Path, shape: tuple[int, ...]) -> np.ndarray:
         return np.ndarray(shape, float, mmap.mmap(file.fileno(), size, flags), order="F")
 
 
-def on_pages(shape: tuple[int, ...], huge: bool) -> np.ndarray:
-    """Array of zeros in Fortran order, on huge pages if ``huge`` and if the system has them."""
-    if not huge:
-        return np.zeros(shape, order="F")
+def on_huge_pages(shape: tuple[int, ...]) -> np.ndarray:
+    """Array of zeros in Fortran order, on huge pages if the system has them."""
     page = 1 << 21
     memory = mmap.mmap(-1, 8 * int(np.prod(shape)) + page, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.madvise(mmap.MADV_HUGEPAGE)
