@@ -41,8 +41,8 @@ from scheduler.text.plain import LONGEST_NAME, LONGEST_REASON, check_text, plain
 
 #: Characters of a submission key, at most.
 LONGEST_KEY = 200
-#: Texts of a submission that are checked when they are read, and the key, which is its own.
-_READ = frozenset({"text", "signal", "key"})
+#: Texts of a submission that are checked when they are read.
+_READ = frozenset({"text", "signal"})
 #: Characters of the other texts of a submission, at most; paths as in Linux (PATH_MAX).
 _LONGEST = {
     **{
@@ -53,7 +53,9 @@ _LONGEST = {
     **dict.fromkeys(("output", "error", "cwd", "hook_end", "array"), 4095),
     "dependency": 20 * MOST_TERMS,
     **dict.fromkeys(("performance", "ignored", "constraint"), LONGEST_REASON),
+    "key": LONGEST_KEY,
 }
+_LEAST_LONGEST = min(_LONGEST.values())
 _texts = attrgetter(*_LONGEST)
 #: Sizes that the topology of a submission lists, at most.
 MOST_SIZES = 1000
@@ -79,7 +81,7 @@ class Admission:
         own = {str(path) for own in own_folders for path in (own, own.resolve())}
         self._own = sorted(map(os.path.normpath, own))
         self._idle = idle_core(config, report_error)  # with all nodes up and idle
-        #: What was admitted last, of the submission only what its request follows from.
+        #: The submission that was admitted last, without what is its own, and its request.
         self._latest: tuple[Submission, JobSpec] | None = None
 
     def add_nodes(self, names: Iterable[str], processors: int) -> None:
@@ -130,24 +132,19 @@ class Admission:
         ------
         ReshapeError : the job could never run, or may not.
         """
-        argv, environment = submission.argv, submission.environment
-        check_arguments([*submission.wrapper, *argv], environment)
-        check_text(submission.key, "key", LONGEST_KEY)
-        if restart_from := environment.get(RESTART_VARIABLE, ""):
-            self._check_place("directory to restart from", restart_from)
-        # Jobs that are submitted one after the other often differ in these parts alone.
-        alike = replace(submission, argv=argv[:1], wrapper=[], environment={}, text="", key="")
-        if self._latest is None or self._latest[0] != alike:
-            self._latest = alike, self._request(alike)
-        return self._latest[1]
-
-    def _request(self, submission: Submission) -> JobSpec:
-        """Return the request of a submission without environment, arguments, script and key."""
         _check_text(submission)
         check_output_name(submission.output)
         if submission.error:  # "" stands for the output
             check_output_name(submission.error, "error output")
         self._check_places(submission)
+        rest = _without_own(submission)
+        if self._latest is None or self._latest[0] != rest:
+            self._latest = rest, self._request(rest)
+        spec = self._latest[1]
+        return replace(spec, name=submission.name) if submission.name else spec
+
+    def _request(self, submission: Submission) -> JobSpec:
+        """Return the request of a submission `_without_own` parts."""
         self._check_sizes(submission)
         nodes = self._nodes(submission)
         if nodes is not None and nodes.whole:
@@ -172,7 +169,6 @@ class Admission:
                 max_processors=largest,
                 min_processors=least if least < submission.processors else None,
                 topology=submission.topology,
-                name=submission.name,
                 user=submission.user,
                 queue=name,
                 priority=priority,
@@ -224,14 +220,14 @@ class Admission:
         where a name leads (`scheduler.node.launching.job_bounds`).
         """
         cwd = submission.cwd
-        self._check_place("output", os.path.join(cwd, submission.output))
-        self._check_place("working directory", cwd)
+        paths = {"output": os.path.join(cwd, submission.output), "working directory": cwd}
         if submission.error:
-            self._check_place("error output", os.path.join(cwd, submission.error))
-
-    def _check_place(self, what: str, path: str) -> None:
-        if folder := folder_named(path, self._own):
-            raise ReshapeError(in_own_folder(what, path, folder))
+            paths["error output"] = os.path.join(cwd, submission.error)
+        if restart_from := submission.environment.get(RESTART_VARIABLE, ""):
+            paths["directory to restart from"] = restart_from
+        for what, path in paths.items():
+            if folder := folder_named(path, self._own):
+                raise ReshapeError(in_own_folder(what, path, folder))
 
     def _check_sizes(self, submission: Submission) -> None:
         n = submission.processors
@@ -442,7 +438,7 @@ def _check_text(submission: Submission) -> None:
     """Refuse text that tables, file names or the start of a process cannot hold."""
     texts = _texts(submission)
     together = "".join(texts)
-    may_be_long = len(together) > LONGEST_NAME  # most are shorter than that all together
+    may_be_long = len(together) > _LEAST_LONGEST  # most are shorter than that all together
     is_long = may_be_long and any(map(gt, map(len, texts), _LONGEST.values()))
     if is_long or not together.isprintable():
         for text, (field, most) in zip(texts, _LONGEST.items(), strict=True):
@@ -450,8 +446,28 @@ def _check_text(submission: Submission) -> None:
     if not submission.cwd or submission.argv[:1] == [""]:
         what = "program" if submission.cwd else "working directory"
         raise ReshapeError(f"the name of the {what} is empty: give it")
+    check_arguments([*submission.wrapper, *submission.argv], submission.environment)
     if submission.limits or submission.umask is not None:
         _check_inherited(submission)
+
+
+def _without_own(submission: Submission) -> Submission:
+    """Return a submission without the parts that no other part of its request depends on.
+
+    Jobs that are submitted one after the other often differ in these alone.
+    """
+    return replace(
+        submission,
+        argv=submission.argv[:1],
+        wrapper=[],
+        environment={},
+        text="",
+        key="",
+        name="",
+        cwd="",
+        output="",
+        error="",
+    )
 
 
 def _check_inherited(submission: Submission) -> None:

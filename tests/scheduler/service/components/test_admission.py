@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.topology import Topology
@@ -243,6 +244,8 @@ SUBMISSIONS = st.builds(
     walltime_s=st.just(60.0),
     user=st.sampled_from(("ann", "bob")),
     priority=st.sampled_from((None, "gold", "platinum")),
+    name=st.sampled_from(("", "a", "b", "\n")),
+    output=st.sampled_from(("out", "%j.out", "%q.out")),
     cwd=st.sampled_from(("/data", "/srv/own")),
     environment=st.sampled_from(
         ({}, {"A": "1"}, {"A=B": "1"}, {"RESHAPE_RESTART_FROM": "/srv/own/1"})
@@ -265,7 +268,8 @@ def test_a_submission_is_admitted_as_if_it_were_the_first(submissions: list[Subm
 def test_jobs_that_are_alike_have_one_request() -> None:
     admission = Admission(SITE)
     first = admission.admit(Submission(["true", "1"], 2, 60.0, environment={"A": "1"}))
-    assert admission.admit(Submission(["true", "2"], 2, 60.0, key="2")) is first
+    assert admission.admit(Submission(["true", "2"], 2, 60.0, output="2", key="2")) is first
+    assert admission.admit(Submission(["true"], 2, 60.0, name="a")) == replace(first, name="a")
     assert admission.admit(Submission(["true", "2"], 2, 61.0)).walltime_s == 61.0
 
 
