@@ -277,7 +277,7 @@ class Partition:
     def _owes_pass(self, now: float) -> bool:
         """Whether a pass is due at a time (s) for the jobs in the queue."""
         queue = self.state.queue
-        return (self.state.pass_due or queue.sort_is_due(now)) and len(queue.jobs) > 0
+        return len(queue.jobs) > 0 and (self.state.pass_due or queue.sort_is_due(now))
 
     def _run_pass(self) -> None:
         """Run a scheduling pass, and another one if starts have made jobs eligible."""

@@ -257,7 +257,6 @@ class JobEnds:
         """
         failed = next((status for status in own.values() if status.has_failed), None)
         transaction = self._remap.transactions.of(job)
-        assert transaction is not None
         if failed is not None:
             self._on_failed_group(job, failed)
         else:

@@ -106,7 +106,7 @@ class RemapScheduler:
         events: list[Event] = []
         if job.state is JobState.STARTING:
             events.append(JobStarted(at=now, job=job.id))
-        transaction = self.transactions.of(job)
+        transaction = None if job.resize is None else self.transactions.of(job)
         if transaction is not None:
             self.transactions.set_port(job, transaction, "")  # a job that computes accepts nothing
             if message.epoch >= transaction.serial and transaction.phase != "committed":
@@ -140,10 +140,10 @@ class RemapScheduler:
 
     def _resize_of(self, job: Job, message: m.AtResizePoint) -> m.Message:
         """Return what the application has to do for the resize under way, if there is one."""
-        transaction = self.transactions.of(job)
         resize = job.resize
-        if transaction is None or resize is None or message.epoch >= resize.serial:
+        if resize is None or message.epoch >= resize.serial:
             return m.Proceed(id=message.id)
+        transaction = self.transactions.of(job)
         if resize.expands:
             assert resize.group is not None
             alive = self.startup.alive(job, resize.joining)
@@ -182,13 +182,14 @@ class RemapScheduler:
         """Note that a group, or several as one, waits; None as long as there is no port for it."""
         if self.transactions.assembles(job, message.group):
             return self.transactions.on_assembling_group(job, peer, message)
-        transaction, resize = self.transactions.of(job), job.resize
-        if transaction is None or resize is None or resize.group != message.group:
+        resize = job.resize
+        if resize is None or resize.group != message.group:
             return m.Abandon(id=message.id, why="the job does not need this group any more")
         started = _joining_size(job, resize)
         if message.size != started:
             why = wrong_size(message.size, job, message.group, started)
             return m.Abandon(id=message.id, why=why)
+        transaction = self.transactions.of(job)
         transaction.joiner = peer, message.id
         if transaction.phase == "starting":
             transaction.start_s = time.monotonic() - transaction.begun
@@ -211,13 +212,14 @@ class RemapScheduler:
             if self.transactions.assembles(job, message.group):
                 self.transactions.on_assembly_port(job, message.group, message.port)
             return
-        transaction, resize = self.transactions.of(job), job.resize
-        if transaction is None or resize is None or resize.serial != message.serial:
+        resize = job.resize
+        if resize is None or resize.serial != message.serial:
             raise ReshapeError("the service has given this resize up")
         if not resize.expands:
             raise ReshapeError("no group joins in a contraction")
         for status in self.startup.ended(job, resize.joining):
             raise ReshapeError(_end_of_group(status))
+        transaction = self.transactions.of(job)
         self.transactions.set_port(job, transaction, message.port)
         if transaction.joiner is not None:
             peer, request = transaction.joiner
@@ -228,9 +230,9 @@ class RemapScheduler:
 
         A report of a resize that is not under way any more has none.
         """
-        transaction = self.transactions.of(job)
-        if transaction is None or transaction.serial != report.serial:
+        if job.resize is None or job.resize.serial != report.serial:
             return []
+        transaction = self.transactions.of(job)
         if report.ok:
             return self._commit(job, transaction, report.times)
         return self._fail(job, transaction, report.why[:LONGEST_REASON])
@@ -275,13 +277,11 @@ class RemapScheduler:
 
     def phase_of(self, job: Job) -> str:
         """Return the phase of the resize of a job; "": it is not resized."""
-        transaction = self.transactions.of(job)
-        return "" if transaction is None else transaction.phase
+        return "" if job.resize is None else self.transactions.of(job).phase
 
     def finished_contraction(self, job: Job) -> list[Event]:
         """End a contraction when it is committed and the processes of its groups are gone."""
         transaction = self.transactions.of(job)
-        assert transaction is not None
         assert job.resize is not None
         gone = self.startup.ended(job, job.resize.leaving)
         if len(gone) < len(job.resize.leaving):
@@ -298,7 +298,6 @@ class RemapScheduler:
         restarts from its restart point.
         """
         transaction = self.transactions.of(job)
-        assert transaction is not None
         assert job.resize is not None
         why = _end_of_group(status)
         if transaction.in_background:
@@ -342,10 +341,10 @@ class RemapScheduler:
         events: list[Event] = []
         for number in list(self.transactions.open):
             job = self.core.live.get(number)
-            transaction = None if job is None else self.transactions.of(job)
-            if job is None or transaction is None:
-                self.transactions.open.pop(number, None)
+            if job is None or job.resize is None:
+                del self.transactions.open[number]
             else:
+                transaction = self.transactions.of(job)
                 events += self._overdue(job, transaction, time.monotonic() - transaction.since)
         return events
 

@@ -129,15 +129,13 @@ class Transactions:
         self._journal, self._send, self._clock, self._kept = journal, send, clock, kept
         self.open: dict[int, Transaction] = {}
 
-    def of(self, job: Job) -> Transaction | None:
+    def of(self, job: Job) -> Transaction:
         """Return the transaction of a job's resize, opened if the core has just begun the resize.
 
-        None if the job is not resized; a transaction that it had is closed then.
+        Precondition: the job is resized.
         """
         resize = job.resize
-        if resize is None:
-            self.open.pop(job.id, None)
-            return None
+        assert resize is not None, f"job {job.id} is resized"
         transaction = self.open.get(job.id)
         if transaction is None or transaction.serial != resize.serial:
             now = time.monotonic()
