@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from reshape.errors import ReshapeError
-from reshape.times import in_local_time
+from reshape.times import in_local_time, parse_duration
 from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.columns import end_of, running_s
 from scheduler.client.requests.slurm_manual import SCONTROL, SCONTROL_REFUSED
@@ -32,6 +32,7 @@ _UPDATES = {
     "dependency": "dependency",
     "starttime": "begin",
 }
+_ASSIGNMENT = re.compile(r"(\w+)([+-]?)=(.*)", re.DOTALL)
 
 
 def scontrol(words: Sequence[str]) -> None:
@@ -66,19 +67,38 @@ def scontrol(words: Sequence[str]) -> None:
 
 
 def _update(words: Sequence[str]) -> None:
-    assignments = dict(re.split(r"\+?=", word, maxsplit=1) for word in words if "=" in word)
-    keys = {name.lower(): value for name, value in assignments.items()}
+    found = [match for word in words if (match := _ASSIGNMENT.fullmatch(word)) is not None]
+    keys = {match[1].lower(): match[3] for match in found}
+    signs = {match[1].lower(): match[2] for match in found if match[2]}
     number = keys.pop("jobid", None)
     unknown = [name for name in keys if name not in _UPDATES]
-    if number is None or unknown or len(assignments) != len(words):
+    if number is None or unknown or len(keys) + 1 != len(words):
         what = unknown[0] if unknown else "JobId"
         raise ReshapeError(
             f"update: {what!r} {'is not known' if unknown else 'is missing'}: known are JobId,"
             f" {', '.join(_UPDATES)}"
         )
+    for name, sign in signs.items():
+        if name != "timelimit":
+            raise ReshapeError(f"update: {name}{sign}= is not there: give the whole value, by =")
     changes: dict[str, Any] = {_UPDATES[name]: value for name, value in keys.items()}
     with Client() as service:
-        service.job(number).update(**changes)
+        job = service.job(number)
+        if signs:
+            changes["walltime"] = _changed_limit(job.info(), signs["timelimit"], keys["timelimit"])
+        job.update(**changes)
+
+
+def _changed_limit(job: JobInfo, sign: str, text: str) -> str:
+    """Return the walltime of a job after ``TimeLimit+=text`` or ``-=``."""
+    try:
+        by_s = parse_duration(text)
+    except ValueError as error:
+        raise ReshapeError(f"TimeLimit: {error}") from None
+    limit_s = job.walltime_s + (by_s if sign == "+" else -by_s)
+    if limit_s <= 0:
+        raise ReshapeError(f"TimeLimit{sign}={text}: the job has {format_time(job.walltime_s)}")
+    return f"{limit_s:.3f}s"
 
 
 def _show_jobs(words: Sequence[str]) -> None:

@@ -67,6 +67,10 @@ def test_jobs_are_listed_held_changed_and_cancelled(
     assert f"JobId={job} JobName=other" in shown
     assert "TimeLimit=00:10:00" in shown
     assert " NumCPUs=2 NumTasks=2" in shown
+    programs.run("scontrol", "update", f"JobId={job}", "TimeLimit+=2:00:00")
+    assert "TimeLimit=02:10:00" in programs.run("scontrol", "show", "job", job)
+    programs.run("scontrol", "update", f"JobId={job}", "timelimit-=5")
+    assert "TimeLimit=02:05:00" in programs.run("scontrol", "show", "job", job)
     programs.run("scontrol", "release", job)
     shared_service.until(int(job), "RUNNING")
     assert programs.run("squeue", "--noheader", "--me", "--name=other", "--format=%t %D") == "R 1\n"
@@ -442,6 +446,7 @@ def test_the_help_of_a_command(programs: SlurmPrograms) -> None:
         ("scontrol rebot", "scontrol: error: invalid keyword: 'rebot'"),
         ("scontrol update JobId=1 Foo=2", "scontrol: error: update: 'foo' is not known"),
         ("scontrol update TimeLimit=2", "scontrol: error: update: 'JobId' is missing"),
+        ("scontrol update JobId=1 Name+=a", "update: name+= is not there: give the whole value"),
         ("sinfo -o %y", "sinfo: error: the format has the letter %y"),
     ],
 )
