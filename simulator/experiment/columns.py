@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sized
 from datetime import UTC, datetime, timedelta
 from importlib import import_module
 from io import BytesIO
@@ -53,6 +53,15 @@ class Frame(Protocol):
         """Column of a name."""
 
 
+def plain_numbers(value: Any) -> Any:
+    """Value with numbers of Python in place of those of NumPy, also within mappings and lists."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, dict):
+        return {name: plain_numbers(item) for name, item in value.items()}
+    return [plain_numbers(item) for item in value] if type(value) is list else value
+
+
 def given_columns(source: object, named: Mapping[str, Iterable[Any]]) -> dict[str, Iterable[Any]]:
     """Columns of a mapping or a data frame, and those that are named besides.
 
@@ -63,13 +72,15 @@ def given_columns(source: object, named: Mapping[str, Iterable[Any]]) -> dict[st
     columns: dict[str, Iterable[Any]] = {}
     if isinstance(source, Mapping):
         columns = {str(name): column for name, column in source.items()}
-    elif isinstance(source, Frame):
+    elif isinstance(source, Sized) and isinstance(source, Frame):  # a lazy frame has no length
         for name in source.columns:
             if str(name) in columns:
                 raise ConfigError("is in the data frame twice; keep one", field=str(name))
             columns[str(name)] = source[name]
     elif source is not None:
         fix = f"; read a file by Jobs.read({str(source)!r})" * isinstance(source, str | Path)
+        fix = fix or f", got {type(source).__name__}"
+        fix += "; collect it first" * fix.endswith("LazyFrame")
         raise ConfigError(f"must be a mapping of columns or a data frame{fix}", field="jobs")
     for name in named.keys() & columns.keys():
         raise ConfigError("is given twice; keep one", field=name)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from types import UnionType
@@ -21,7 +21,7 @@ from scheduler.policies.scenarios import scenario, to_data
 from scheduler.text.located import Located, converted
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
-from simulator.experiment.columns import NAMES, Frame
+from simulator.experiment.columns import NAMES, Frame, plain_numbers
 from simulator.experiment.jobs import OF_COLUMNS, JobFields, Jobs
 from simulator.experiment.run import Simulation
 from simulator.experiment.running import simulated
@@ -53,22 +53,49 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
         """Check the values."""
         if not isinstance(self.jobs, Jobs):
             msgspec.structs.force_setattr(self, "jobs", _jobs(self.jobs))
+        for name in self.__struct_fields__[1:]:
+            value = getattr(self, name)
+            if isinstance(value, np.generic | dict | list):
+                msgspec.structs.force_setattr(self, name, plain_numbers(value))
         for name, kind in _types(type(self)).items():
             value = getattr(self, name)
             if type(value) is not kind and value is not None:
-                value = value.item() if isinstance(value, np.generic) else value
                 msgspec.structs.force_setattr(self, name, converted(value, kind, name))
         rules.check(self)
 
     def replace(self, **changes: Any) -> Experiment:
         """The same with some fields changed.
 
+        Parameters
+        ----------
+        changes : by field. A name with dots is a field of the jobs or of the scenario, as in
+            ``replace(**{"jobs.resizable.share": 0.5, "scenario.resizing.slack": 2})``.
+
         Raises
         ------
         ConfigError : an unknown field; see `Experiment`.
         """
-        _check_names(changes)
-        return msgspec.structs.replace(self, **changes)
+        whole = {name: value for name, value in changes.items() if "." not in name}
+        for name, value in changes.items():
+            field, dot, below = name.partition(".")
+            if not dot:
+                continue
+            current = whole.get(field, getattr(self, field, None))
+            if field == "jobs":
+                whole[field] = _jobs(current).with_field(below, value)
+            elif field == "scenario" and isinstance(current, str | Mapping):
+                named = {"name": current} if isinstance(current, str) else current
+                whole[field] = {**named, below: value}
+            elif field == "scenario":
+                what = type(current).__name__
+                fix = "give the scenario by name or as a mapping, or change the object"
+                raise ConfigError(f"the scenario is an object ({what}); {fix}", field=name)
+            else:
+                _check_names([field])
+                text = f"only jobs and scenario are set by dots; give {field}"
+                raise ConfigError(text, field=name)
+        _check_names(whole)
+        return msgspec.structs.replace(self, **whole)
 
     def run(
         self, *, whole_trace: bool = False, progress: bool = True, watch: Watch | None = None
@@ -231,7 +258,7 @@ def simulate(jobs: Any, **fields: Any) -> Simulation:
     return Experiment(jobs, **fields).run()
 
 
-def _check_names(fields: Mapping[str, Any]) -> None:
+def _check_names(fields: Iterable[str]) -> None:
     """Check that an experiment has these fields."""
     for name in fields:
         if name not in Experiment.__struct_fields__:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 from numpy.typing import NDArray
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, nearest
 from reshape.speedup import Model, written
 from scheduler.text.formats import counted
 from scheduler.text.located import converted
@@ -19,6 +19,7 @@ from simulator.experiment.columns import (
     PARQUET,
     Frame,
     given_columns,
+    plain_numbers,
     read_parquet,
     trace_of,
 )
@@ -59,6 +60,22 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     rules: Rules = Rules()
     first: Annotated[int, msgspec.Meta(ge=1)] | None = None
     resizable: Resizable | None = None
+
+
+#: Fields that `Jobs.with_field` changes -> their types; those with fields below them as structs.
+_KINDS: dict[str, Any] = {
+    **{field.name: field.type for field in msgspec.structs.fields(JobFields)},
+    "resizable": Resizable,
+}
+del _KINDS["columns"]
+
+
+def _with_member(data: Any, path: Sequence[str], value: Any) -> Any:
+    """Copy of plain data with another value at a path."""
+    if not path:
+        return value
+    members = data if isinstance(data, Mapping) else {}
+    return {**members, path[0]: _with_member(members.get(path[0]), path[1:], value)}
 
 
 class Jobs:
@@ -179,7 +196,7 @@ class Jobs:
         ------
         ConfigError : the model or an option is unknown, or a value is wrong.
         """
-        return cls.of(JobFields(model=model, options=options))
+        return cls.of(JobFields(model=model, options=plain_numbers(options)))
 
     def with_rules(self, **rules: Any) -> Jobs:
         """Change rules of cleaning, such as ``overrun="keep"``; see `Rules`.
@@ -188,7 +205,7 @@ class Jobs:
         ------
         ConfigError : an unknown rule or value; or the jobs are not those of a trace.
         """
-        changed = msgspec.to_builtins(self.fields.rules) | rules
+        changed = msgspec.to_builtins(self.fields.rules) | plain_numbers(rules)
         return self._changed(rules=converted(changed, Rules, "rules"))
 
     def first(self, count: int | None) -> Jobs:
@@ -198,6 +215,7 @@ class Jobs:
         ------
         ConfigError : `count` is below 1; or the jobs are those of a workload file.
         """
+        count = plain_numbers(count)
         if count is not None and count < 1:
             raise ConfigError(f"must be >= 1, got {count}", field="first")
         return self._changed(first=count)
@@ -223,7 +241,21 @@ class Jobs:
         cost = options.get("cost")
         if isinstance(cost, ResizeCost):
             options["cost"] = msgspec.structs.asdict(cost)
-        return self._changed(resizable=converted(options, Resizable, "resizable"))
+        return self._changed(resizable=converted(plain_numbers(options), Resizable, "resizable"))
+
+    def with_field(self, path: str, value: Any) -> Jobs:
+        """Change a field of `JobFields`, or one below it, such as ``"resizable.share"``.
+
+        Raises
+        ------
+        ConfigError : an unknown field, or a value that it cannot have.
+        """
+        name, *below = path.split(".")
+        if name not in _KINDS:
+            raise ConfigError(f"unknown field{nearest(name, _KINDS)}", field=f"jobs.{path}")
+        present = msgspec.to_builtins(getattr(self.fields, name))
+        data = _with_member(present, below, plain_numbers(value))
+        return self._changed(**{name: converted(data, _KINDS[name], f"jobs.{name}")})
 
     def load(
         self,

@@ -20,6 +20,7 @@ from rich.console import Console
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.policies.scenario import Scenario
 from scheduler.text.formats import counted
+from simulator.experiment.columns import plain_numbers
 from simulator.experiment.digests import content, digest, input_files
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.tables import Columns, means_of, of_rows
@@ -153,7 +154,8 @@ def sweep(
     Parameters
     ----------
     experiment : gives the fields of every point, except the axes.
-    grid : axis, a field of `Experiment` -> its values. The last axis varies fastest.
+    grid : axis, a field of `Experiment`, or one of its jobs or scenario as in `Experiment.replace`
+        -> its values. The last axis varies fastest.
     workers : number of points that are computed at a time; None: one for each CPU here.
     executor : computes the points: an executor, or a function without arguments that makes one,
         such as `get_executor` of a client of dask, or `loky.get_reusable_executor`. If a point ends
@@ -175,8 +177,14 @@ def sweep(
         another one. What is done stays in the file.
     """
     axes = {name: _axis(name, values) for name, values in grid.items()}
-    if workers is not None and workers < 1:
-        raise ConfigError(f"must be >= 1, got {workers}", field="workers")
+    if not isinstance(experiment, Experiment):
+        got = type(experiment).__name__
+        raise ConfigError(
+            f"must be an Experiment, got {got}; write Experiment(jobs)", field="sweep"
+        )
+    workers = plain_numbers(workers)
+    if workers is not None and (not isinstance(workers, int) or workers < 1):
+        raise ConfigError(f"must be a whole number >= 1, got {workers!r}", field="workers")
     if on_error not in ("row", "raise"):
         raise ConfigError(f"must be row or raise, got {on_error!r}", field="on_error")
     points = [_GridPoint(experiment, values) for values in grid_points(axes)]
@@ -223,19 +231,10 @@ def _axis(name: str, values: object) -> list[Any]:
     """Values of an axis."""
     if isinstance(values, str | Mapping) or not isinstance(values, Iterable):
         raise ConfigError(f"must be a list of values, got {values!r}", field=name)
-    listed = list(map(_plain, values))
+    listed = list(map(plain_numbers, values))
     if not listed:
         raise ConfigError("has no values; give at least one", field=name)
     return listed
-
-
-def _plain(value: Any) -> Any:
-    """Value with numbers of Python in place of those of NumPy, also within mappings."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, dict):
-        return {name: _plain(item) for name, item in value.items()}
-    return value
 
 
 def _table(axes: Mapping[str, Sequence[Any]], results: Sequence[Mapping[str, Any]]) -> SweepTable:
@@ -354,7 +353,7 @@ def _labels(values: Sequence[Any]) -> list[Any]:
 
 def _label(value: Any) -> Any:
     """What a table shows for a value of an axis: a number, or a text."""
-    value = _plain(value)
+    value = plain_numbers(value)
     if value is None or isinstance(value, str | int | float):
         return "" if value is None else value
     if isinstance(value, Scenario):

@@ -93,8 +93,16 @@ def test_no_rows() -> None:
 def test_a_path_is_not_taken_for_columns() -> None:
     with pytest.raises(ConfigError, match=r"read a file by Jobs.read\('trace.swf'\)"):
         Jobs("trace.swf")  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="must be a mapping of columns or a data frame"):
+    with pytest.raises(ConfigError, match="must be a mapping of columns or a data frame, got list"):
         Jobs([1, 2])  # type: ignore[arg-type]
+
+
+def test_a_lazy_frame_has_no_values_yet() -> None:
+    polars = pytest.importorskip("polars")
+    frame = polars.DataFrame({"submit_s": [0], "processors": [1], "run_s": [5]})
+    with pytest.raises(ConfigError, match="got LazyFrame; collect it first"):
+        Jobs(frame.lazy())
+    assert Jobs(frame.lazy().collect()).columns["run_s"].tolist() == [5]
 
 
 def test_a_column_that_is_given_twice() -> None:

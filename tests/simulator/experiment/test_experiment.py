@@ -555,6 +555,57 @@ def test_replace(trace: Path) -> None:
         first.replace(seed=3)
 
 
+def test_replace_below_a_field() -> None:
+    jobs = Jobs(COLUMNS).with_resizable(share=0.5, speedup="amdahl:serial=0.02")
+    first = Experiment(jobs, scenario="malleable")
+    halves = {"jobs.resizable.expand_least": 0.5, "jobs.rules.ties": "number", "jobs.first": 3}
+    made = first.replace(**halves, **{"scenario.resizing.slack": np.int64(2)})
+    assert made.jobs == jobs.with_resizable(
+        share=0.5, speedup="amdahl:serial=0.02", expand_least=0.5
+    ).with_rules(ties="number").first(3)
+    assert made.scenario == {"name": "malleable", "resizing.slack": 2}
+    again = made.replace(**{"scenario.resizing.slack": 3, "scenario.resizing.settle": 2})
+    assert again.scenario == {"name": "malleable", "resizing.slack": 3, "resizing.settle": 2}
+    other = {"scenario": "steady", "scenario.resizing.settle": 2}
+    assert made.replace(**other).scenario == {"name": "steady", "resizing.settle": 2}
+    costs = first.replace(**{"jobs.resizable.cost.join_s": 3.0}).jobs.fields.resizable
+    assert costs is not None
+    assert costs.cost == {"join_s": 3.0}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "says"),
+    [
+        ("jobs.resizable.shar", 1, "jobs.resizable.shar: unknown field; did you mean share?"),
+        ("jobs.resizable.share", 2, "jobs.resizable.share: expected float <= 1.0, got 2"),
+        ("jobs.resizeable", 2, "jobs.resizeable: unknown field; did you mean resizable?"),
+        ("jobs.columns", {}, "jobs.columns: unknown field"),
+        ("scenario.backfil.max_jobs", 2, "unknown field 'backfil'; did you mean backfill"),
+        ("scenario.", 2, "scenario.: unknown field"),
+        ("sharing.penalty", "ratio", "sharing.penalty: only jobs and scenario are set by dots"),
+        ("sharings.penalty", "ratio", "sharings: unknown field; did you mean sharing?"),
+    ],
+)
+def test_a_field_below_another_that_cannot_be(name: str, value: Any, says: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        Experiment(COLUMNS).replace(**{name: value})
+    assert says in str(raised.value)
+    with pytest.raises(ConfigError, match=r"the scenario is an object \(Scenario\); give"):
+        Experiment(COLUMNS, scenario=scenario("easy")).replace(**{"scenario.max_restarts": 2})
+
+
+def test_numpy_numbers_within_fields_are_plain() -> None:
+    three = np.int64(3)
+    order, easy = {"policy": "aging", "refresh_s": three}, {"name": "easy", "max_restarts": three}
+    made = Experiment(COLUMNS, queue_order=order, scenario=easy)
+    assert made.queue_order == {"policy": "aging", "refresh_s": 3}
+    assert made.run().metrics == simulate(COLUMNS, queue_order="aging").metrics
+    jobs = Jobs.drawn("lublin", jobs=three, processors=np.int16(8)).first(np.uint8(2))  # type: ignore[arg-type]
+    assert str(jobs.with_resizable(iterations=three)) == str(
+        Jobs.drawn("lublin", jobs=3, processors=8).first(2).with_resizable(iterations=3)
+    )
+
+
 def test_numpy_numbers_are_plain(tmp_path: Path) -> None:
     made = Experiment(COLUMNS, processors=np.int64(8), load=np.float32(0.5))  # type: ignore[arg-type]
     assert (type(made.processors), type(made.load)) == (int, float)

@@ -132,9 +132,32 @@ def test_an_axis_that_cannot_be(grid: dict[str, Any], says: str) -> None:
 
 
 def test_workers_are_at_least_one() -> None:
-    for workers in (0, -1):
-        with pytest.raises(ConfigError, match=f"workers: must be >= 1, got {workers}"):
-            sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=workers)
+    for workers in (0, -1, 1.5):
+        says = f"workers: must be a whole number >= 1, got {workers}"
+        with pytest.raises(ConfigError, match=says):
+            sweep(Experiment(COLUMNS), {"load": [0.5]}, workers=workers)  # type: ignore[arg-type]
+
+
+def test_jobs_are_no_experiment() -> None:
+    with pytest.raises(ConfigError, match=r"an Experiment, got Jobs; write Experiment\(jobs\)"):
+        sweep(Jobs(COLUMNS), {"load": [0.5]})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("executor", [None, lambda: ThreadPoolExecutor(1)])
+def test_axes_below_a_field(executor: Any) -> None:
+    base = Experiment(Jobs(COLUMNS).with_resizable(speedup="amdahl:serial=0.02"))
+    grid = {
+        "scenario": ["easy", "malleable"],
+        "jobs.resizable.expand_least": np.array([0.25, 1]),
+        "scenario.max_restarts": [1, 2],
+    }
+    table = sweep(base, grid, workers=1, executor=executor, progress=False)
+    assert table["jobs.resizable.expand_least"].tolist() == [0.25, 0.25, 1.0, 1.0] * 2
+    whole = base.jobs.with_resizable(speedup="amdahl:serial=0.02", expand_least=0.25)
+    alone = Experiment(whole, scenario="malleable").run().metrics["mean_wait_s"]
+    assert table["mean_wait_s"].tolist()[4:6] == [alone, alone]
+    means = table.mean("mean_wait_s", by=["scenario", "jobs.resizable.expand_least"])
+    assert means.rows == 4
 
 
 def test_labels() -> None:
