@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -159,6 +159,20 @@ directory_option = click.option(
 def is_given(ctx: click.Context, name: str) -> bool:
     """Whether the command line has the option or argument of this parameter."""
     return ctx.get_parameter_source(name) is ParameterSource.COMMANDLINE
+
+
+def refuse_given(names: Collection[str], why: str) -> None:
+    """Refuse options of the command line that would have no effect.
+
+    Parameters
+    ----------
+    names : of their parameters.
+    why : what follows the option in the message, such as "needs --start".
+    """
+    context = click.get_current_context()
+    for option in context.command.params:
+        if option.name in names and is_given(context, option.name):
+            raise click.UsageError(f"{max(option.opts, key=len)} {why}")
 
 
 sites_option = click.option(

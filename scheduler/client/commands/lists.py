@@ -42,9 +42,9 @@ from scheduler.client.options import (
     WALLTIME,
     JobRange,
     echo_json,
-    is_given,
     json_option,
     parsable_option,
+    refuse_given,
     sites_option,
 )
 from scheduler.client.sites import actions
@@ -59,7 +59,12 @@ from scheduler.text.tables import render
 WATCH_S = 2.0
 #: Short name of a state -> long name.
 STATES = {state.value: state.name for state in JobState}
-
+#: Parameters of options that concern columns, and of those that only one service has.
+_OF_COLUMNS = ("columns", "noheader")
+_OF_ONE_SERVICE = (
+    *("starts", "steps", "user", "me", "name", "partition", "state", "numbers", "order"),
+    *_OF_COLUMNS,
+)
 
 format_option = click.option(
     "--format",
@@ -176,7 +181,7 @@ def queue(
     States: PD pending, CF starting, R running, RX expanding, RC contracting, CG completing; with
     --all also CD completed, F failed, CA cancelled, TO timeout, NF node failure.
     """
-    _check(sites, starts, as_json, horizon)
+    _refuse_without_effect(sites, starts, as_json)
 
     def show() -> None:
         if sites is not None:
@@ -219,23 +224,16 @@ def queue(
         show()
 
 
-def _check(sites: Path | None, starts: bool, as_json: bool, horizon: float | None) -> None:
-    """Refuse options that would have no effect."""
-    context = click.get_current_context()
-    names = {"--format": "columns", "--sort": "order", "--noheader": "noheader"}
-    names |= {f"--{name}": name for name in ("user", "me", "name", "partition", "state")}
-    names["--jobs"] = "numbers"
-    options = [option for option, name in names.items() if is_given(context, name)]
-    if sites is not None and (starts or options):
-        first = "--start" if starts else options[0]
-        raise click.UsageError(f"{first} is for one service; leave --sites out, and give --dir")
-    if horizon is not None and not starts:
-        raise click.UsageError("--horizon needs --start")
-    without_effect = ["--format", "--noheader", *(["--sort"] if starts else [])]
-    for option in options if starts or as_json else ():
-        if option in without_effect:
-            other = "--start" if starts else "--json"
-            raise click.UsageError(f"{option} has no effect with {other}: leave one of them out")
+def _refuse_without_effect(sites: Path | None, starts: bool, as_json: bool) -> None:
+    """Refuse options of `queue` that would have no effect."""
+    if sites is not None:
+        refuse_given(_OF_ONE_SERVICE, "is for one service; leave --sites out, and give --dir")
+    if starts:
+        refuse_given((*_OF_COLUMNS, "order"), "has no effect with --start: leave one of them out")
+    else:
+        refuse_given(("horizon",), "needs --start")
+    if as_json:
+        refuse_given(_OF_COLUMNS, "has no effect with --json: leave one of them out")
 
 
 @click.command()
@@ -276,9 +274,8 @@ def history(
     than --limit, a message says how to list the earlier ones. EXITCODE is code:signal. 'reshape
     info' lists the resizes of a job.
     """
-    for option, is_set in (("--format", columns is not None), ("--noheader", noheader)):
-        if is_set and as_json:
-            raise click.UsageError(f"{option} has no effect with --json: leave one of them out")
+    if as_json:
+        refuse_given(_OF_COLUMNS, "has no effect with --json: leave one of them out")
     options["before"] = None if before is None else service.job(before).number
     page = history_page(service, options)
     if as_json:

@@ -26,6 +26,7 @@ from scheduler.client.options import (
     echo_json,
     is_given,
     json_option,
+    refuse_given,
     sites_option,
 )
 from scheduler.client.requests.job_options import job_options, script_options
@@ -104,7 +105,8 @@ def submit(
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """
-    _check_sites_options(sites)
+    if sites is None:
+        refuse_given(("metric", "max_cost", "key", "retry"), "needs --sites FILE")
     if retry is not None and sites is not None:
         if fields["argv"] or fields["processors"] is not None:
             raise click.UsageError("--retry repeats a submission: leave out -n and PROGRAM")
@@ -152,13 +154,6 @@ def submit_here(service: Client, submission: m.Submission, waits: bool, as_json:
             click.echo(f"its output is appended to {printed}, which exists")
     if waits:
         end_with([wait_until(service, answer.job, None)], as_json)
-
-
-def _check_sites_options(sites: Path | None) -> None:
-    """Refuse options that need --sites."""
-    for name in ("metric", "max_cost", "key", "retry"):
-        if sites is None and is_given(click.get_current_context(), name):
-            raise click.UsageError(f"--{name.replace('_', '-')} needs --sites FILE")
 
 
 def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:

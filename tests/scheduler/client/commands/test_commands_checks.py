@@ -67,6 +67,13 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["submit", "-n", "2", "--walltime", "0", "--", "true"], "must be above 0, got '0'"),
         (["submit", "-n", "2", "--wall", "5", "--", "true"], "--walltime"),
         (["submit", "-n", "2", "--metric", "wait", "--", "true"], "--metric needs --sites FILE"),
+        (
+            ["queue", "--sites", __file__, "--steps"],
+            "--steps is for one service; leave --sites out",
+        ),
+        (["queue", "--start", "--sort", "name"], "--sort has no effect with --start"),
+        (["queue", "--horizon", "1h"], "--horizon needs --start"),
+        (["history", "--json", "--noheader"], "--noheader has no effect with --json"),
         (["explain", "three"], "'three' is not a job: write 17, 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),
