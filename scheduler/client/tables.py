@@ -21,7 +21,9 @@ from scheduler.text.tables import Table, labelled, render
 
 
 def _iteration_text(job: JobInfo) -> str:
-    """Write how far a job is, as it reported last, up to 50 ms and an iteration ago."""
+    """Write how far a job is, as it reported last, up to 50 ms and an iteration ago, if it did."""
+    if not (job.iteration or job.iterations):
+        return ""
     of = f" of {job.iterations}, {progress_pct(job)}%" if job.iterations else ""
     when = " when it reported last" if job.ended_at else ""
     took = f", an iteration took {job.iteration_s:.3f} s" if job.iteration_s else ""
@@ -68,45 +70,47 @@ def exit_status(job: JobInfo) -> int:
 
 
 def job_lines(job: JobInfo, now: float) -> dict[str, str]:
-    """Describe one job in full, as ``scontrol show job`` does, a text for each name."""
+    """Describe one job in full, as ``scontrol show job`` does, by the names that apply to it."""
     resizes = f"{job.resize_count}, paused for {job.pause_s:.3f} s in all"
     most = f" (to {job.max_processors})" if job.max_processors else ""
     if job.min_processors:
         most = f" ({job.min_processors} to {job.max_processors or job.requested})"
-    return {
+    held = f": {job.processors}" if job.processors else ""
+    lines = {
         "Job": f"{job.job} {job.name}",
-        **({"Step": job.label} if job.step_of else {}),
+        "Step": job.label if job.step_of else "",
         "User": job.user,
         "State": f"{job.state} {in_local_time(job.reason)}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",
-        **({"Partition": job.partition} if job.partition else {}),
-        "Processors": f"{job.size} of {job.requested} requested{most}: {job.processors or '-'}",
+        "Partition": job.partition,
+        "Processors": f"{job.size} of {job.requested} requested{most}{held}",
         "Resources": amounts_text(job.resources),
-        "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "-",
-        "Nodes": job.nodes or "-",
-        **({"Requested": job.on_nodes} if job.on_nodes else {}),
+        "Demand": f"{amounts_text(job.shared)} a process" if job.shared else "",
+        "Nodes": job.nodes,
+        "Requested": job.on_nodes,
         "Ranks": ranks_text(job),
         "Binding": binding_text(job),
         "Sizes": sizes_text(job),
         "Iteration": _iteration_text(job),
-        **({"Late": job.late} if job.late else {}),
+        "Late": job.late,
         "Submitted": format_moment(job.submitted_at),
         "Started": format_moment(job.started_at),
         "Ended": format_moment(job.ended_at),
         "Redirected": format_moment(job.redirected_at),
         "Time": f"{format_time(running_s(job, now))} of {format_time(job.walltime_s)}",
         "Waited": format_time(waited_s(job, now)),
-        "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "-",
+        "ExitCode": f"{job.exit_code}:{job.signal}" if job.ended_at else "",
         "Restarts": f"{job.restarts}, requeued {counted(job.requeues, 'time')}",
         "Held": held_text(job),
         "Resizes": in_local_time("; ".join(filter(None, (resizes, job.failed_resizes)))),
-        "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "-",
-        "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()) or "-",
+        "Memory": f"{job.max_memory_mib} MiB at most" if job.max_memory_mib else "",
+        "Facts": ", ".join(f"{name}={value}" for name, value in job.facts.items()),
         "Command": " ".join(job.argv),
         "Output": job.output,
-        **({"Error": job.error} if job.error else {}),
-        **({"Ignored": job.ignored} if job.ignored else {}),
+        "Error": job.error,
+        "Ignored": job.ignored,
     }
+    return {name: text for name, text in lines.items() if text not in ("", "-")}
 
 
 def job_text(job: JobInfo, now: float) -> str:
@@ -188,19 +192,15 @@ def service_text(info: Info) -> str:
         "Running for": format_time(info.now - info.started_at),
         "Scenario": info.scenario,
         "Processors": f"{info.processors}, {info.free} free",
-        "Resources": ", ".join(f"{n} {all_}, {free} free" for n, (all_, free) in held.items())
-        or "-",
-        "Shared": f"{amounts_text(info.shared)} a node" if info.shared else "-",
+        "Resources": ", ".join(f"{n} {all_}, {free} free" for n, (all_, free) in held.items()),
+        "Shared": f"{amounts_text(info.shared)} a node" if info.shared else "",
         "Jobs": f"{info.queued} queued, {info.running} running, {info.ended} ended",
-    }
-    if info.halted:
-        lines["Halted"] = f"{info.halted}; nothing is decided until there is room"
-    if info.unreadable:
-        lines["Unreadable"] = "; ".join(info.unreadable)
-    if info.refused:
-        lines["Refused"] = ", ".join(
+        "Halted": info.halted and f"{info.halted}; nothing is decided until there is room",
+        "Unreadable": "; ".join(info.unreadable),
+        "Refused": ", ".join(
             counted(number, f"{kind} error") for kind, number in sorted(info.refused.items())
-        )
+        ),
+    }
     reason = ("REASON",) if any(info.awaited.values()) else ()
     nodes = [
         (name, str(processors), state, *(info.awaited.get(name, "") for _ in reason))

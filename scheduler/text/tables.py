@@ -38,9 +38,10 @@ class Table(NamedTuple):
 
 
 def labelled(values: Mapping[str, object]) -> str:
-    """Write values below each other, each with its name and on one line."""
-    width = max(map(len, values)) + 1
-    return "\n".join(f"{name + ':':<{width}} {plain(str(value))}" for name, value in values.items())
+    """Write values that are not "" below each other, each with its name and on one line."""
+    texts = {f"{name}:": plain(str(value)) for name, value in values.items() if value != ""}
+    width = max(map(len, texts))
+    return "\n".join(f"{name:<{width}} {text}" for name, text in texts.items())
 
 
 def render(table: Table, parsable: bool = False) -> str:

@@ -321,7 +321,7 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
     info = ended_info(journal, job) if is_ended else describe_recorded(job, journal, now - ahead_s)
     lines, table = explanation(journal, number, job.spec.task_of), resize_table(info)
     facts = {"Reason": info.reason, **job_lines(info, now)}
-    shown = {name: plain(facts.get(name, "").removesuffix(": -")) for name in _FACTS}
+    shown = {name: plain(facts[name]) for name in _FACTS if facts.get(name)}
     return {
         "lines": [(line.at, plain(line.text), line.rule) for line in lines[-MOST_LINES:]],
         "left_out": max(0, len(lines) - MOST_LINES),
@@ -329,7 +329,7 @@ def story(journal: JournalReader, number: int, now: float | None = None) -> dict
         "iterations": iteration_times(job),
         "gained_s": gained_s(job, now - ahead_s),
         "resizes": [[plain(text) for text in row] for row in (table.headings, *table.rows)],
-        "facts": {name: text for name, text in shown.items() if text not in ("", "-")},
+        "facts": shown,
         "output": plain(info.last_lines).replace("\\n", "\n"),
         "advice": advice(job, info),
     }

@@ -11,7 +11,7 @@ from scheduler.protocol import messages as m
 
 def test_arguments_and_facts_cannot_control_the_terminal() -> None:
     job = ended(
-        1, 0.0, 1.0, 2.0, name="x", argv=["sh", "-c", "a\nUser: root\x1b[2J"],
+        1, 0.0, 1.0, 2.0, name="x", user="ann", argv=["sh", "-c", "a\nUser: root\x1b[2J"],
         facts={"text\r": "\x1b]0;title\x07"}, reason="two\nlines", output="/a\x9b31m",
     )  # fmt: skip
     text = job_text(job, 3000.0)
