@@ -142,7 +142,7 @@ def read_study(
     changes : texts ``parameter=value``, the value as in YAML. A list replaces what the parameter
         varies over, or makes a fixed one vary; of cases, those with such a value are kept. A value
         of `FREE` that no case has is combined with the other parameters of every case.
-    seeds : text that replaces the field `seeds`.
+    seeds : text that replaces the field `seeds`, also that of `full`.
     full : apply the field `full` before the changes.
 
     Raises
@@ -150,15 +150,16 @@ def read_study(
     ConfigError : names file, line and field, or the option; or a function cannot be imported.
     """
     tree = Located.read(file)
+    if seeds is not None:
+        option = f"option --seeds {seeds}"
+        tree.override(("seeds",), _yaml(seeds, option), Origin(option))
     plan = tree.convert(StudyFile)
     if full:
-        plan = _full(tree, plan)
+        plan = _full(tree, plan, keeps_seeds=seeds is not None)
     plan = _written_out(tree, plan)
     _check(tree, plan)
     for text in changes:
         plan = _changed(plan, text)
-    if seeds is not None:
-        plan = _seeded(plan, seeds)
     folder = str(file.resolve().parent)
     for field, target in (("run", plan.run), ("report", plan.report)):
         if target is not None:
@@ -266,7 +267,7 @@ def _runs(plan: StudyFile) -> Iterator[Parameters]:
         yield plan.fixed | case | point | seed
 
 
-def _full(tree: Located, plan: StudyFile) -> StudyFile:
+def _full(tree: Located, plan: StudyFile, *, keeps_seeds: bool) -> StudyFile:
     """Plan with the changes of its field `full`."""
     if plan.full is None:
         tree.fail((), "has no field full, so --full runs nothing more; leave the option out")
@@ -278,7 +279,7 @@ def _full(tree: Located, plan: StudyFile) -> StudyFile:
         fixed=fixed | more.fixed,
         grid=grid | more.grid,
         cases=plan.cases if more.cases is None else more.cases,
-        seeds=plan.seeds if more.seeds is None else more.seeds,
+        seeds=plan.seeds if keeps_seeds or more.seeds is None else more.seeds,
     )
 
 
@@ -359,16 +360,6 @@ def _changed(plan: StudyFile, text: str) -> StudyFile:
         raise ConfigError("give --seeds N, or --seeds '[1, 2]', instead", file=option)
     known_names = {*plan.fixed, *plan.grid, *(name for case in plan.cases for name in case)}
     raise ConfigError(f"unknown parameter {name!r}{nearest(name, known_names)}", file=option)
-
-
-def _seeded(plan: StudyFile, text: str) -> StudyFile:
-    option = f"option --seeds {text}"
-    tree = Located()
-    for field, value in (("study", ""), ("run", ""), ("seeds", _yaml(text, option))):
-        tree.override((field,), value, Origin(option))
-    read = tree.convert(StudyFile)
-    _check(tree, read)
-    return msgspec.structs.replace(plan, seeds=read.seeds)
 
 
 def _yaml(text: str, source: str) -> Any:
