@@ -233,14 +233,7 @@ def processors_by_hour(simulated: sim.Simulation) -> Floats:
 
     The last hour, which is not complete, is left out unless it is the only one.
     """
-    jobs = simulated.jobs
-    ran = ~np.isnan(jobs["end_s"])
-    started, ended = jobs["start_s"][ran], jobs["end_s"][ran]
-    processors = jobs["processors"][ran].astype(float)
-    at = np.concatenate([started, ended])
-    change = np.concatenate([processors, -processors])
-    order = np.argsort(at, kind="stable")
-    at, used = at[order], np.cumsum(change[order])
+    at, used = simulated.schedule.in_use()
     area = np.concatenate([[0.0], np.cumsum(used[:-1] * np.diff(at))])
     hours = max(1, int((at[-1] - at[0]) // HOUR_S))
     edges = at[0] + HOUR_S * np.arange(hours + 1)
