@@ -19,7 +19,7 @@ from simulator.commands.options import (
     set_fields,
 )
 from simulator.traces import swf
-from simulator.traces.derived import offered_load
+from simulator.traces.derived import DAY_S, offered_load
 from simulator.traces.files import as_csv, check_place, replace_all
 from simulator.traces.normalise import NEEDED, CleaningReport, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
@@ -153,9 +153,6 @@ def _check_is_trace(path: Path) -> None:
     """Refuse the name of a file that no command reads as a trace."""
     if not path.name.removesuffix(".gz").endswith(".swf"):
         raise click.UsageError(f"{path} does not end in .swf or .swf.gz")
-
-
-DAY_S = 86400.0
 
 
 @click.group()

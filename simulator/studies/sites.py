@@ -41,7 +41,7 @@ from simulator.studies.claims import (
 )
 from simulator.study.study import SEED, Report, Row, trace_path
 from simulator.traces import swf
-from simulator.traces.derived import merge
+from simulator.traces.derived import DAY_S, WEEK_S, merge
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -170,7 +170,6 @@ def _summary(errors: Floats) -> dict[str, Any]:
     }
 
 
-DAY_S, WEEK_S = 86400.0, 7 * 86400.0
 #: Least number of weeks for batches of weeks.
 LEAST_WEEKS = 8
 #: Bins of a histogram for each factor of ten, from 1 on.
