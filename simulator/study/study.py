@@ -70,22 +70,24 @@ class Report(msgspec.Struct, frozen=True):
     files: Mapping[str, bytes] = {}
 
 
-class FullGrid(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What ``--full`` changes in a study file, for a grid that takes long to run.
+class StudyGrid(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Parameters of the runs of a study.
 
     Parameters
     ----------
-    fixed, grid : values that replace values of the file, by name.
-    cases, seeds : replace the ones of the file; None: these stay.
+    fixed : parameters that all runs share.
+    cases : combinations of parameters, one after the other; a case may have a `grid` of its own.
+    grid : lists of values, of which every combination runs; the last one varies fastest.
+    seeds : 1 to this number, or a list.
     """
 
     fixed: dict[str, Any] = {}
-    grid: dict[str, Any] = {}
-    cases: list[dict[str, Any]] | None = None
+    cases: list[dict[str, Any]] = []
+    grid: dict[str, Any] = {}  # of lists; `_check` names one that is not a list
     seeds: int | list[int] | None = None
 
 
-class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class StudyFile(StudyGrid, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A study file.
 
     Parameters
@@ -93,21 +95,14 @@ class StudyFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     study : the question, as a title.
     run : function of one run, ``module:function``.
     report : function of the report on all runs; None: means of all numbers.
-    fixed : parameters that all runs share.
-    cases : combinations of parameters, one after the other; a case may have a `grid` of its own.
-    grid : lists of values, of which every combination runs; the last one varies fastest.
-    seeds : 1 to this number, or a list.
-    full : what the option ``--full`` changes.
+    full : what the option ``--full`` changes, for runs that take long: values of `fixed` and `grid`
+        by name, and all cases and seeds.
     """
 
     study: str
     run: str
     report: str | None = None
-    fixed: dict[str, Any] = {}
-    cases: list[dict[str, Any]] = []
-    grid: dict[str, Any] = {}  # of lists; `_check` names one that is not a list
-    seeds: int | list[int] | None = None
-    full: FullGrid | None = None
+    full: StudyGrid | None = None
 
 
 class Study(msgspec.Struct, frozen=True):
@@ -278,7 +273,7 @@ def _full(tree: Located, plan: StudyFile, *, keeps_seeds: bool) -> StudyFile:
         plan,
         fixed=fixed | more.fixed,
         grid=grid | more.grid,
-        cases=plan.cases if more.cases is None else more.cases,
+        cases=more.cases or plan.cases,
         seeds=plan.seeds if keeps_seeds or more.seeds is None else more.seeds,
     )
 
