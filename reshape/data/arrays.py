@@ -73,6 +73,20 @@ class Registered:
         """Data of this process."""
         raise NotImplementedError
 
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return the local part, so that functions of NumPy take the data in its place.
+
+        Raises
+        ------
+        ReshapeError : it is no array; NumPy would take the whole of it as one object.
+        """
+        if not isinstance(self.local, np.ndarray):
+            raise ReshapeError(
+                f"{self.declaration.kind} {self.name!r} is no array of NumPy: use its local part, "
+                f"{self.name}.local, which is {type(self.local).__name__}"
+            )
+        return np.array(self.local, dtype, copy=copy)
+
     def __getitem__(self, key: Any) -> Any:
         """Return elements of the local part, by local index: a view where NumPy returns one."""
         return self.local[key]
@@ -172,10 +186,6 @@ class Array(Registered, Savable):
                 f"{self.dtype}, cannot be set to a value of another: {error}; convert it, and "
                 "assign to local[...]"
             ) from None
-
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the local part, so that functions of NumPy take the array in its place."""
-        return np.array(self.local, dtype, copy=copy)
 
     def neighbours(self, rank: int) -> tuple[int | None, int | None]:
         """Return the ranks of `app.comm` with the rows before and after those of `rank`.

@@ -86,10 +86,6 @@ class Particles(PackedRagged, Savable):
             )
         self._replace(_raw(given).copy().view(self.dtype))
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Return the records of this process, so that functions of NumPy take them."""
-        return np.array(self.local, dtype, copy=copy)
-
     def begin(self) -> None:
         """Let this process have no records."""
         self._local = np.empty(0, self.dtype)

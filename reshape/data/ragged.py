@@ -74,13 +74,6 @@ class Ragged(Registered):
         assert isinstance(entries, Cuts)
         return RaggedCuts(rows.offsets, entries.offsets)
 
-    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        """Refuse to be an array; NumPy would take the whole of it as one object."""
-        raise ReshapeError(
-            f"{self.declaration.kind} {self.name!r} is no array of NumPy: use its local part, "
-            f"{self.name}.local, which is {type(self.local).__name__}"
-        )
-
     def allocate(self, cuts: RaggedCuts) -> None:
         """Give the parts new memory, with any contents.
 
