@@ -31,7 +31,7 @@ if "mpi4py.MPI" in sys.modules:  # the communicators of this program are remembe
 def __getattr__(name: str) -> object:
     """Look up the names that take long to import: `application` and the installed version."""
     if name == "application":
-        import_module("reshape.user_modules").check_found(["redistribution"], sys.path)
+        import_module("reshape.user_modules").check_found(["redistribution"])
         return import_module("reshape.app").application
     if name == "__version__":
         version: str = import_module("importlib.metadata").version("reshape-mpi")

@@ -80,15 +80,15 @@ def hiding(package: str, path: Sequence[str]) -> str:
     return "" if os.path.realpath(spec.origin) == os.path.realpath(ours) else spec.origin
 
 
-def check_found(packages: Sequence[str], path: Sequence[str]) -> None:
-    """Check that packages of this project are found.
+def check_found(packages: Sequence[str]) -> None:
+    """Check that packages of this project are found on `sys.path`.
 
     Raises
     ------
     ReshapeError : a file hides one of them.
     """
     for package in packages:
-        if file := hiding(package, path):
+        if file := hiding(package, sys.path):
             raise ReshapeError(
                 f"{file} hides the package {package!r} of reshape: rename it, or run the command "
                 "or program from another folder"

@@ -153,7 +153,7 @@ class LazyGroup(click.Group):
         """Import the chosen subcommand."""
         name, command, rest = super().resolve_command(ctx, args)
         if name in self.entries:
-            check_found(_PACKAGES, sys.path)
+            check_found(_PACKAGES)
             command = _imported(self.entries[name].target)
         return name, command, rest
 

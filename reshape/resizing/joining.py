@@ -98,18 +98,13 @@ def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -
     finally:
         if port:
             MPI.Close_port(port)
-    return merge(job.held[-1], high=False)
+    return job.held[-1].Merge(high=False)
 
 
 def connect(job: JobContext, port: str) -> MPI.Intracomm:
     """Collective over job.comm. Connect to the running job and merge with it."""
     job.held.append(job.comm.Connect(port))
-    return merge(job.held[-1], high=True)
-
-
-def merge(tie: MPI.Intercomm, high: bool) -> MPI.Intracomm:
-    """Collective over tie. Merge both sides; the ranks of the side with `high` come last."""
-    return tie.Merge(high)
+    return job.held[-1].Merge(high=True)  # the ranks of this side come last
 
 
 def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
