@@ -46,6 +46,10 @@ class ServiceUnavailable(ReshapeError):  # noqa: N818 - it names a state of the 
     """The scheduler service does not answer; the caller may try again later."""
 
 
+class ServerUnproven(ServiceUnavailable):
+    """What answers at the endpoint does not prove the server key of the access file."""
+
+
 class RequestRefused(ReshapeError):  # noqa: N818 - it names an answer of the service
     """The service refuses a request, and says why."""
 

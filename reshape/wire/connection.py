@@ -29,6 +29,7 @@ from reshape.errors import (
     ProtocolError,
     RequestRefused,
     ReshapeError,
+    ServerUnproven,
     ServiceUnavailable,
 )
 from reshape.files.job_folder import is_running
@@ -42,6 +43,12 @@ SERVER_FILE = "server.json"
 #: Begin of the first frame of an event. (`zmq.utils.monitor` imports asyncio, which takes 50 ms.)
 _EVENT = struct.Struct("=H")
 _REFUSED_KEY = zmq.EVENT_HANDSHAKE_FAILED_AUTH
+#: Handshakes that fail one after the other, in about 3 s, before the server key counts as wrong: a
+#: service that ends, or is overloaded, lets single ones fail.
+_MOST_FAILED = 8
+#: Milliseconds between two attempts to connect; they grow to one second while nothing listens. With
+#: keys each attempt that fails costs both sides a handshake.
+_RECONNECT_MS, _RECONNECT_WITH_KEYS_MS = 20, 250
 _FAILED = _REFUSED_KEY | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 
 
@@ -132,12 +139,13 @@ class Connection(Generic[M]):
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.IMMEDIATE, 1)  # queue messages only for an existing connection
         self._socket.setsockopt(zmq.MAXMSGSIZE, FRAME_FACTOR * max_bytes)
-        self._socket.setsockopt(zmq.RECONNECT_IVL, 20)  # milliseconds
+        self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_MS)
         self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         self._monitor: zmq.Socket[bytes] | None = None
         self._failed_handshakes = 0
         if access is not None:
             use_keys(self._socket, access)
+            self._socket.setsockopt(zmq.RECONNECT_IVL, _RECONNECT_WITH_KEYS_MS)
             self._monitor = self._socket.get_monitor_socket(_FAILED)
         try:
             self._socket.connect(endpoint)
@@ -178,6 +186,7 @@ class Connection(Generic[M]):
         Raises
         ------
         ServiceUnavailable : no answer in time.
+        ServerUnproven : what answers there is not the service of the access file.
         ReshapeError : the service refuses the request; the message is its reason.
         ProtocolError : the service speaks another version.
         """
@@ -204,6 +213,7 @@ class Connection(Generic[M]):
         Raises
         ------
         ServiceUnavailable : there is no connection.
+        ServerUnproven : what answers there is not the service of the access file.
         AccessRefused : the service refuses the key.
         """
         if not (again and message.id):
@@ -226,8 +236,11 @@ class Connection(Generic[M]):
         poller.register(self._monitor, zmq.POLLIN)
         while True:
             ready = dict(poller.poll(max(0, round(1000 * (until - time.monotonic())))))
-            if self._socket in ready or not ready:
-                return bool(ready)
+            if self._socket in ready:
+                self._failed_handshakes = 0
+                return True
+            if not ready:
+                return False
             self._failed_handshakes += 1
             description, _ = self._monitor.recv_multipart()  # zmq_socket_monitor(3)
             (event,) = _EVENT.unpack_from(description)
@@ -236,6 +249,8 @@ class Connection(Generic[M]):
                     f"the service at {self.endpoint} refuses the key of the access file: it has"
                     " expired, was revoked, or belongs to another service; ask for a new file"
                 )
+            if self._failed_handshakes >= _MOST_FAILED:
+                raise self.unavailable(timeout)
 
     def receive(self, timeout: float) -> M | None:
         """Wait at most `timeout` seconds (0 if negative) for a message; None if there is none.
@@ -253,8 +268,8 @@ class Connection(Generic[M]):
 
     def unavailable(self, timeout: float) -> ServiceUnavailable:
         """Error that says that no answer came in this time, seconds, and what to do."""
-        if self._failed_handshakes:
-            return ServiceUnavailable(
+        if self._failed_handshakes >= _MOST_FAILED:
+            return ServerUnproven(
                 f"{self.endpoint} answers, but does not prove the server key of the access file:"
                 " the service has new keys, or another program listens there; ask for a new file"
             )

@@ -16,7 +16,7 @@ from typing import Any, Self, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from reshape.errors import RequestRefused, ReshapeError, ServiceUnavailable
+from reshape.errors import RequestRefused, ReshapeError, ServerUnproven, ServiceUnavailable
 from reshape.wire.access import read_access
 from reshape.wire.connection import is_access_file, service_in
 from reshape.wire.messages import MessageBase
@@ -118,6 +118,8 @@ class JobHandle:
                     return ended
                 if until is None or time.monotonic() < until:
                     self._client.info(_left_s(until))
+            except ServerUnproven:
+                raise
             except ServiceUnavailable:
                 self._client._check_is_there()
             if until is not None and time.monotonic() >= until:
@@ -134,6 +136,8 @@ class JobHandle:
             try:
                 has_ended = self.info().ended_at is not None
                 told = explanation(self._client, self.number)
+            except ServerUnproven:
+                raise
             except ServiceUnavailable:
                 self._client._check_is_there()
                 has_ended = False

@@ -20,7 +20,13 @@ from desk import request_handler
 from ports import free_port
 from waiting import LIMIT_S, wait_until
 
-from reshape.errors import AccessRefused, ConfigError, ReshapeError, ServiceUnavailable
+from reshape.errors import (
+    AccessRefused,
+    ConfigError,
+    ReshapeError,
+    ServerUnproven,
+    ServiceUnavailable,
+)
 from reshape.wire.access import AccessFile, AccessRole, read_access
 from reshape.wire.codec import PROTOCOL, encode
 from reshape.wire.connection import use_keys
@@ -212,7 +218,9 @@ def test_an_expired_key_is_refused(station: Station, tmp_path: Path) -> None:
         client.request(m.ServerInfo(), PATIENCE_S)
 
 
-def test_an_unknown_key_and_a_wrong_server_key_are_refused(station: Station) -> None:
+def test_an_unknown_key_and_a_wrong_server_key_are_refused(
+    station: Station, tmp_path: Path
+) -> None:
     access = read_access(station.admin)
     public, secret = (key.decode() for key in zmq.curve_keypair())
     unknown = msgspec.structs.replace(access, public_key=public, secret_key=secret)
@@ -220,12 +228,20 @@ def test_an_unknown_key_and_a_wrong_server_key_are_refused(station: Station) -> 
         client.request(m.ServerInfo(), PATIENCE_S)
     assert station.counts("key", 1)
     wrong = msgspec.structs.replace(access, server_key=public)
+    began = time.monotonic()
     with (
         ServiceConnection(access.endpoint, wrong) as client,
-        pytest.raises(ServiceUnavailable, match="does not prove the server key"),
+        pytest.raises(ServerUnproven, match="does not prove the server key"),
     ):
-        client.request(m.ServerInfo(), 1.0)
+        client.request(m.ServerInfo(), PATIENCE_S)
     assert station.counts("connection", 1)
+    seconds = time.monotonic() - began
+    assert station.refused["connection"] <= 1 + seconds / 0.25, "they cost the service, too"
+    path = tmp_path / "wrong.json"
+    path.touch(0o600)
+    path.write_bytes(msgspec.json.encode(wrong))
+    with Client(path) as client, pytest.raises(ServerUnproven):
+        client.job(1).wait()
     assert queue(station.admin) == []
 
 
