@@ -3,7 +3,7 @@
 The process that decides keeps no ended job in memory. Questions about one read its record and its
 description (`summaries`); lists of ended jobs come in pages, the jobs that ended last first. The
 service writes both with the end of the job (`Driver._note_changes` and
-`ApplicationScheduler.note_end`); :mod:`scheduler.journal.journal_reader` describes all tables.
+`ApplicationScheduler.note_ends`); :mod:`scheduler.journal.journal_reader` describes all tables.
 
 Tasks of arrays have no record of their own if they have never been jobs. The record of the array
 says which of them are to come, held or cancelled. When and why one was cancelled is in the events

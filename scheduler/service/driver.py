@@ -46,7 +46,7 @@ from scheduler.model.events import (
     ResizePoint,
     Wakeup,
 )
-from scheduler.model.job import FINAL
+from scheduler.model.job import FINAL, Job
 from scheduler.model.orders import (
     Continue,
     Enqueue,
@@ -282,6 +282,7 @@ class Driver:
         if not routine:
             # A change of a job concerns its steps: their time, and whose their processors are.
             named += [step.id for job in dict.fromkeys(named) for step in self._core.steps_of(job)]
+        noted: list[Job] = []
         for number in dict.fromkeys(named):
             job = jobs.get(number)
             if job is None:
@@ -294,11 +295,14 @@ class Driver:
                 self._measured.pop(job.id, None)
                 self._sweet_spots[job.id] = sweet_spot
                 self._journal.note_job(job)
-                if job.state in FINAL:
-                    del self._sweet_spots[job.id]
-                    self._applications.note_end(job)
-                if job.id not in self._core.live:  # its groups have ended
-                    self._remap.kept.pop(job.id, None)
+                noted.append(job)
+        ended = [job for job in noted if job.state in FINAL]
+        self._applications.note_ends(ended)
+        for job in ended:
+            del self._sweet_spots[job.id]
+        for job in noted:
+            if job.id not in self._core.live:  # its groups have ended
+                self._remap.kept.pop(job.id, None)
         if not routine:
             self._journal.note_core(self._core.record())
 

@@ -284,16 +284,18 @@ class ApplicationScheduler:
 
     # ------------------------------------------------------------------ ends
 
-    def note_end(self, job: Job) -> None:
-        """Note the description of an ended job; neither environment nor script is kept.
+    def note_ends(self, jobs: Sequence[Job]) -> None:
+        """Note the descriptions of ended jobs; neither environments nor scripts are kept.
 
-        The hook of the job gets them until the job is forgotten.
+        The hooks of the jobs get them until the jobs are forgotten.
         """
-        self._journal.note_summary(job.id, encode_summary(self._describe(job)))
-        launch = self._launches.get(job.id)
-        if launch is not None:
-            left = without_environment(launch.submission)
-            self._journal.replace_submission(job.id, launch.token, left)
+        for job in jobs:
+            self._journal.note_summary(job.id, encode_summary(self._describe(job)))
+        for job in jobs:
+            launch = self._launches.get(job.id)
+            if launch is not None:
+                left = without_environment(launch.submission)
+                self._journal.replace_submission(job.id, launch.token, left)
 
     def forget(self, number: int) -> None:
         """Drop a job that has ended and left nothing: the journal holds it from now on."""
