@@ -73,8 +73,8 @@ class Agent:
         host what the agent has instead.
     node : name of this node.
     address : address under which other hosts reach this one.
-    loses_host : whether SIGTERM announces that the host is taken away, as in a Slurm job. Otherwise
-        the shared memory of jobs stays for the next agent of the node.
+    loses_host : whether SIGTERM or SIGINT announces that the host is taken away, as in a Slurm job.
+        Otherwise the shared memory of jobs stays for the next agent of the node.
 
     Raises
     ------
@@ -112,9 +112,11 @@ class Agent:
         self._groups = NodeGroups(directory, node)
         self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-        self._connect()
+        if isinstance(directory, ServiceDirectory):
+            directory.keep_open()
+        self._connect(directory.endpoint)
 
-    def _connect(self) -> None:
+    def _connect(self, endpoint: str) -> None:
         self._socket = self._context.socket(zmq.DEALER)
         self._socket.setsockopt(zmq.LINGER, 0)
         # A report holds the complete state, so old reports need no queue.
@@ -124,21 +126,31 @@ class Agent:
         if self._remote is not None:
             use_keys(self._socket, self._remote.access)
             self._socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)  # milliseconds
-        self._socket.connect(self.directory.endpoint)
+        self._socket.connect(endpoint)
         self._connected = time.monotonic()
 
     def _reconnect_if_silent(self, poller: zmq.Poller) -> None:
         """Open another connection if the service has answered no report for some time.
 
-        ZeroMQ does not connect again after a message that is larger than the limit.
+        ZeroMQ does not connect again after a message that is larger than the limit, and the
+        directory of the service may have been moved.
         """
         now = time.monotonic()
-        if now - max(self._heard, self._connected) > max(RECONNECT_S, 3 * self._heartbeat_s):
-            poller.unregister(self._socket)
-            self._socket.close()
-            self._connect()
-            poller.register(self._socket, zmq.POLLIN)
-            self._groups.changed = True
+        if now - max(self._heard, self._connected) <= max(RECONNECT_S, 3 * self._heartbeat_s):
+            return
+        self._connected = now
+        try:
+            if isinstance(self.directory, ServiceDirectory):
+                self.directory.follow()
+            endpoint = self.directory.endpoint
+        except ReshapeError as error:  # the jobs continue
+            log.warning("cannot find the service: %s", error)
+            return
+        poller.unregister(self._socket)
+        self._socket.close()
+        self._connect(endpoint)
+        poller.register(self._socket, zmq.POLLIN)
+        self._groups.changed = True
 
     # ------------------------------------------------------------------ the loop
 
@@ -147,7 +159,8 @@ class Agent:
         groups = self._groups
         groups.remove_leftovers()
         wake = wake_on_child()
-        signal.signal(signal.SIGTERM, self._note_termination)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note_termination)
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(wake, zmq.POLLIN)

@@ -166,6 +166,18 @@ class ServiceDirectory(JobFolders):
     def __init__(self, path: Path | str) -> None:
         self.path = Path(os.path.abspath(Path(path).expanduser()))
         self._name = ""
+        self._descriptor = -1
+
+    def keep_open(self) -> None:
+        """Keep the directory open, so that `follow` finds it, until this process ends."""
+        self._descriptor = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def follow(self) -> None:
+        """Take the present path of the directory if it was moved since `keep_open`."""
+        path = os.readlink(f"/proc/self/fd/{self._descriptor}")
+        with suppress(OSError):  # it was removed
+            if os.path.samestat(os.stat(path), os.fstat(self._descriptor)):
+                self.path = Path(path)
 
     def create(self) -> None:
         """Create the directory for its user only, or verify an existing one.

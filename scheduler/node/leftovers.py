@@ -64,7 +64,8 @@ class JobCgroups:
     Parameters
     ----------
     record : file that names the control group of the agent.
-    name : of the control group, which differs from those of all other agents.
+    name : of the control group, which differs from those of all other agents, of this node as well:
+        the lock of an agent may be removed while it runs.
     """
 
     def __init__(self, record: Path, name: str) -> None:
@@ -113,22 +114,36 @@ class JobCgroups:
             cgroup.end(self._folder / f"job-{job}")
 
     def finish(self) -> None:
-        """Remove the control group of the agent."""
-        end_left(self._record)
+        """Remove the control group of the agent, and the record unless it names that of another."""
+        if self._folder is not None:
+            _end(self._folder)
+            if _recorded(self._record) == self._folder:
+                self._record.unlink(missing_ok=True)
 
 
 def end_left(record: Path) -> None:
     """End the processes of a killed agent, which a file names, and wait until they have ended."""
-    try:
-        folder = Path(record.read_text())
-    except OSError:
+    folder = _recorded(record)
+    if folder is None:
         return
     if cgroup.end(folder):
         log.warning("ending the processes in %s, which an earlier agent has left", folder)
-        while cgroup.end(folder):
-            time.sleep(_WAIT_S)
-    with suppress(OSError):
-        record.unlink()
+        _end(folder)
+    record.unlink(missing_ok=True)
+
+
+def _recorded(record: Path) -> Path | None:
+    """Control group that a file names; None if there is no such file."""
+    try:
+        return Path(record.read_text())
+    except OSError:
+        return None
+
+
+def _end(folder: Path) -> None:
+    """End the processes of a control group, wait until they have ended, and remove it."""
+    while cgroup.end(folder):
+        time.sleep(_WAIT_S)
 
 
 class MpiFiles:
@@ -141,7 +156,7 @@ class MpiFiles:
 
     def __init__(self, record: Path) -> None:
         self._record = record
-        self._noted = ""
+        self._noted: str | None = ""  # text of the record; None: it could not be written
         self._due: dict[str, float] = {}  # name -> monotonic time of removal
 
     def remove_left(self) -> None:
@@ -167,11 +182,14 @@ class MpiFiles:
     def _write(self, text: str) -> None:
         if text == self._noted:
             return
-        self._noted = text
         try:
             self._record.write_text(text)
-        except OSError as error:
-            log.warning("cannot write %s: %s", self._record, error.strerror)
+        except OSError as error:  # tried again, as when shared memory was full
+            if self._noted is not None:
+                log.warning("cannot write %s: %s", self._record, error.strerror)
+            self._noted = None
+        else:
+            self._noted = text
 
     def remove_later(self, tree: ProcessTree) -> None:
         """Remove the files that killed processes have left, also those not seen before."""

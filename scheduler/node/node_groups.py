@@ -82,7 +82,7 @@ class NodeGroups:
         self._ended_jobs = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
-        self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", self._mark)
+        self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", f"{self._mark}-{os.getpid()}")
         self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
         self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files)

@@ -45,11 +45,21 @@ class AgentDriver:
         self.place.create()
         self.agents: list[subprocess.Popen[bytes]] = []
         self._context = zmq.Context()
+        self._peer = b""
+        self._bind()
+
+    def _bind(self) -> None:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.ROUTER_HANDOVER, 1)
         self._socket.bind(self.place.endpoint)
-        self._peer = b""
+
+    def move(self, folder: Path) -> None:
+        """End the service, move its directory, and start the service there."""
+        self._socket.close()
+        self.place.path.rename(folder)
+        self.place = ServiceDirectory(folder)
+        self._bind()
 
     def __enter__(self) -> AgentDriver:
         return self

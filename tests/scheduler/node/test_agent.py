@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import shutil
 import signal
 import sys
 import time
@@ -448,12 +450,13 @@ def test_an_agent_that_was_replaced_leaves_what_the_other_one_uses(driver):
     assert is_running(running.pid)
 
 
-def test_an_agent_that_is_terminated_says_so_and_leaves_restart_points(driver):
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_agent_that_is_terminated_says_so_and_leaves_restart_points(driver, number):
     hello = driver.start_agent()
     driver.start(1, "sleep", "1000")
     driver.running(1)
     (driver.place.shm(1) / RESTART_FILE).write_bytes(b"")
-    os.kill(hello.pid, signal.SIGTERM)
+    os.kill(hello.pid, number)
     last = driver.until(lambda hello: hello.ends)
     assert last.keeps_memory
     assert driver.agents[-1].wait(30) == 0
@@ -476,6 +479,41 @@ def test_an_order_that_waited_while_the_agent_was_stopped_is_dropped(driver):
     driver.until(has_started)
     driver.ended(2)
     assert not (driver.work / "ran").exists()
+
+
+def test_an_agent_finds_the_directory_of_its_service_after_it_was_moved(driver, tmp_path):
+    driver.start_agent(silence_s=1.0)
+    go = wait_for_file(driver)
+    group = driver.running(1)
+    driver.move(tmp_path / "elsewhere")
+    assert driver.running(1).pid == group.pid
+    go.touch()
+    assert (driver.ended(1).exit_code, driver.ended(1).signal) == (0, 0)
+
+
+def wait_for_file(driver: AgentDriver) -> Path:
+    """Start job 1, which ends when a file exists; return the file."""
+    go = driver.work / "go"
+    driver.start(1, "sh", "-c", f"until test -e {go}; do sleep 0.1; done")
+    return go
+
+
+def test_the_removal_of_the_directory_of_a_service_ends_no_job(tmp_path):
+    """If its path is too long for a socket, a file there alone says where the socket is."""
+    folder = tmp_path / ("long" * 20)
+    folder.mkdir()
+    with AgentDriver(folder) as driver:
+        driver.start_agent(silence_s=1.0)
+        go = wait_for_file(driver)
+        driver.running(1)
+        sockets = driver.place.socket.parent
+        shutil.rmtree(driver.place.path)
+        reports = itertools.count()
+        driver.until(lambda _: next(reports) == 6)  # it looks for the service after three
+        go.touch()
+        assert (driver.ended(1).exit_code, driver.ended(1).signal) == (0, 0)
+        driver.place.path.mkdir()  # for the log
+    shutil.rmtree(sockets)
 
 
 #: Two ranks, of which one has left the loop, and a third one of another group that has ended.

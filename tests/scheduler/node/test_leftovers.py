@@ -100,6 +100,20 @@ def test_a_control_group_that_a_job_has_divided_is_removed(tmp_path: Path) -> No
     assert not (tmp_path / "record").exists()
 
 
+def test_an_agent_that_ends_leaves_the_jobs_of_another_one_of_its_node(tmp_path: Path) -> None:
+    """The lock that keeps agents from running at a time may have been removed."""
+    first = JobCgroups(tmp_path / "record", f"reshape-test-{os.getpid()}-first")
+    first.begin()
+    second = JobCgroups(tmp_path / "record", f"reshape-test-{os.getpid()}-second")
+    second.begin()
+    folder = Path(second.folder_of(3, 1))
+    first.finish()
+    assert folder.exists()
+    second.finish()
+    assert not folder.exists()
+    assert not (tmp_path / "record").exists()
+
+
 def test_jobs_have_no_control_group_whose_name_cannot_be_written(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

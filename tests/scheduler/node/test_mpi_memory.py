@@ -47,6 +47,20 @@ def create(memory: Path) -> Callable[[str], None]:
     return create
 
 
+def test_a_record_that_could_not_be_written_is_written_later(
+    memory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As when shared memory was full."""
+    files, tree = MpiFiles(memory / "later" / "record"), ProcessTree({}, START)
+    tree.mpi_files = {"mpich_shm_left_0"}
+    files.note([tree])
+    files.note([tree])
+    assert caplog.text.count("cannot write") == 1
+    (memory / "later").mkdir()
+    files.note([tree])
+    assert "mpich_shm_left_0" in (memory / "later" / "record").read_text()
+
+
 def test_files_that_appeared_after_the_start_are_removed(
     memory: Path, create: Callable[[str], None]
 ) -> None:
