@@ -57,6 +57,7 @@ from scheduler.model.orders import (
     Reserve,
     WakeAt,
 )
+from scheduler.model.procset import ProcSet
 from scheduler.service.assembly import Components
 from scheduler.text.plain import plain
 
@@ -119,6 +120,8 @@ class PassDepth:
 RECHECK_TICKS = 20
 #: The measurements of a job are noted at least once in about as many ticks.
 NOTE_TICKS = 20
+#: Seconds between two ticks after which what has arrived is read before anything is overdue.
+STALL_S = 1.0
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: The most frequent events of jobs. The processes of the job are then as its state requires, unless
@@ -154,6 +157,8 @@ class Driver:
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: Final = self._reports.changed_jobs
         self._alarms: list[float] = []
+        self._ticked_at = time.monotonic()
+        self._knows_ends = False  # of the jobs that have ended while there was no service
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
         # Jobs with measurements that no record holds, and the first batch with some, ascending.
@@ -341,12 +346,39 @@ class Driver:
             self.decide(resumed)
         self.events += self._pools.on_tick(now)
         self.events += self._remap.on_tick()
-        if self._alarms and self._alarms[0] <= now:
+        has_stalled = time.monotonic() - self._ticked_at > STALL_S
+        self._ticked_at = time.monotonic()
+        if not self._knows_ends:
+            self._knows_ends = not self._awaits_ends()  # this turn decides on those that are known
+        elif self._alarms and self._alarms[0] <= now and not has_stalled:
+            self.decide_pending()
+            self._decide_ends()
             while self._alarms and self._alarms[0] <= now:
                 heapq.heappop(self._alarms)
             self.events.append(Wakeup(at=now))
         self._startup.sent.forget_old()
         self._note_measurements()
+
+    def _awaits_ends(self) -> bool:
+        """Whether an agent with jobs has not reported since the start, and is not lost yet.
+
+        Its jobs may have ended while there was no service. Until it reports there are no wake-ups,
+        since a job that has ended in time may be beyond its walltime by now.
+        """
+        machine, agents = self._core.machine, self._reports.agents
+        held = ProcSet.union(
+            part for job in self._core.live.values() for part in job.own_groups.values()
+        )
+        return any(name not in agents and machine.nodes[name].up for name in machine.by_node(held))
+
+    def _decide_ends(self) -> None:
+        """Decide on the ends of jobs that agents have reported."""
+        core = self._core
+        live = sorted(self.changed_jobs & core.live.keys())
+        ended = self._nodes.drain_failing(live, self._clock())
+        ended += (event for number in live for event in self._ends.examine(core.live[number]))
+        if ended:
+            self.decide(ended)
 
     def _follow_wall_clock(self) -> None:
         """Tell the core if the wall clock was set; the journal notes the event with the change."""
@@ -363,13 +395,8 @@ class Driver:
 
     def _reconcile(self) -> set[int]:
         """Report ended processes to the core; start and end processes as its state requires."""
-        core = self._core
         compared = self.changed_jobs.copy()
-        live = sorted(compared & core.live.keys())
-        ended = self._nodes.drain_failing(live, self._clock())
-        ended += (event for number in live for event in self._ends.examine(core.live[number]))
-        if ended:
-            self.decide(ended)
+        self._decide_ends()
         compared |= self.changed_jobs
         self.changed_jobs.clear()
         for number in sorted(compared):
