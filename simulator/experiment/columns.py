@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sized
 from datetime import UTC, datetime, timedelta
-from importlib import import_module
-from io import BytesIO
 from math import inf, nan
 from numbers import Real
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -232,68 +229,3 @@ def _check_range(name: str, numbers: NDArray[np.float64]) -> None:
             fix = "if these are not seconds, convert them, or give the dates and times themselves"
     fault = f"must be a {kind} number >= {least:g}{most}, got {value:g}"
     raise ConfigError(f"row {row}: {fault}; {fix}", field=name)
-
-
-PARQUET = ".parquet"
-
-
-def as_parquet(columns: Mapping[str, NDArray[Any]]) -> bytes:
-    """Contents of a file with these columns.
-
-    Raises
-    ------
-    ConfigError : pyarrow is not installed.
-    """
-    arrow = _pyarrow("jobs" + PARQUET)
-    target = BytesIO()
-    table = arrow.table({name: arrow.array(column.tolist()) for name, column in columns.items()})
-    import_module("pyarrow.parquet").write_table(table, target)
-    return target.getvalue()
-
-
-def read_parquet(path: str | Path) -> Trace:
-    """Jobs of a file: the columns that jobs have (`simulator.experiment.columns`), of any others.
-
-    So the `jobs.parquet` of a simulation is read, whose jobs have further columns. Names of jobs
-    and partitions that are no numbers are left out.
-
-    Raises
-    ------
-    ConfigError : the file cannot be read, or lacks a column; a value is wrong; or pyarrow is not
-        installed.
-    """
-    arrow = _pyarrow(str(path))
-    try:
-        file = import_module("pyarrow.parquet").ParquetFile(path)
-        names = [name for name in file.schema_arrow.names if name in NAMES]
-        table = file.read(columns=names)
-    except (OSError, arrow.ArrowException) as error:
-        raise ConfigError(f"cannot be read: {error}", file=str(path)) from None
-    columns = {name: table[name].to_numpy() for name in names}
-    for name in ("job", "partition"):
-        if name in columns and columns[name].dtype.kind == "O":
-            numbers = _as_numbers(columns.pop(name))
-            columns |= {} if numbers is None else {name: numbers}
-    try:
-        made = trace_of(columns)
-    except ConfigError as error:
-        raise ConfigError(error.message, field=error.field, file=str(path)) from None
-    return msgspec.structs.replace(made, path=str(path))
-
-
-def _as_numbers(texts: NDArray[Any]) -> NDArray[Any] | None:
-    """Texts as numbers; None if one of them is no number."""
-    try:
-        return texts.astype(np.int64)
-    except ValueError:
-        return None
-
-
-def _pyarrow(path: str) -> Any:
-    try:
-        return import_module("pyarrow")
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "Parquet needs pyarrow, which is not installed: pip install 'reshape-mpi[parquet]'",
-            file=path,
-        ) from None

@@ -16,11 +16,9 @@ from scheduler.text.located import converted
 from simulator.engine.costs import ResizeCost
 from simulator.experiment.columns import (
     NAMES,
-    PARQUET,
     Frame,
     given_columns,
     plain_numbers,
-    read_parquet,
     trace_of,
 )
 from simulator.traces import swf
@@ -41,8 +39,7 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     Parameters
     ----------
     trace, workload, model, columns : the source, one of them unless the jobs are in memory: a trace
-        (.swf, .swf.gz), or columns in a file (.parquet); a workload file (.yaml); the name of a
-        model; columns by name.
+        (.swf, .swf.gz); a workload file (.yaml); the name of a model; columns by name.
     options : parameters of the model.
     lenient : leave out malformed lines of the trace, and report their number.
     rules : of cleaning. Jobs of columns that are larger than the machine are an error by default,
@@ -136,7 +133,7 @@ class Jobs:
             raise ConfigError(
                 f"jobs have {what}; give one of trace, workload, model and columns", field="jobs"
             )
-        if fields.lenient and (fields.trace is None or fields.trace.endswith(PARQUET)):
+        if fields.lenient and fields.trace is None:
             raise ConfigError("applies to a trace only; leave it out", field="lenient")
         if fields.options and fields.model is None:
             raise ConfigError("applies to a model only; leave it out", field="options")
@@ -171,8 +168,7 @@ class Jobs:
 
         Parameters
         ----------
-        path : of a trace (.swf, .swf.gz), of columns (.parquet, which needs pyarrow) or of a
-            workload file (.yaml).
+        path : of a trace (.swf, .swf.gz) or of a workload file (.yaml).
         lenient : leave out malformed lines of a trace, and report their number.
 
         Raises
@@ -288,8 +284,6 @@ class Jobs:
     def _loaded(self, seed: int | None, columns: Iterable[str]) -> Trace | Workload:
         """Read or draw the jobs; see `load`."""
         fields = self.fields
-        if fields.trace is not None and fields.trace.endswith(PARQUET):
-            return read_parquet(fields.trace)
         if fields.trace is not None:
             return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
         if fields.workload is not None:

@@ -14,7 +14,6 @@ import numpy as np
 
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.formats import counted, json_text
-from simulator.experiment.columns import PARQUET, as_parquet
 from simulator.experiment.settings import Settings
 from simulator.experiment.tables import Columns, Named, html_of, means_of, of_rows
 from simulator.results import jobs_csv
@@ -321,23 +320,16 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         note = f"waits simulated by reshape, policy {policy}, {self.schedule.processors} processors"
         return swf.encode(self.schedule.trace(self.trace), note)
 
-    def write(self, folder: str | Path, *, with_parquet: bool = False) -> None:
+    def write(self, folder: str | Path) -> None:
         """Write the files of the results into a folder, which is made; all of them or none.
-
-        Parameters
-        ----------
-        with_parquet : write `Simulation.jobs` as jobs.parquet, too; it needs pyarrow.
 
         Raises
         ------
         ReshapeError : they cannot be written.
         """
         folder = Path(folder)
-        files = self.files()
-        if with_parquet:
-            files[f"jobs{PARQUET}"] = as_parquet(self.jobs)
         check_place(folder / jobs_csv.NAME, make_parent=True)
-        replace_all({folder / name: data for name, data in files.items()})
+        replace_all({folder / name: data for name, data in self.files().items()})
 
     def plot(self, path: str | Path, picture: str = "gantt") -> None:
         """Write a picture as PNG or SVG, by the ending of the path.
