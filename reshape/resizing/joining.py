@@ -98,13 +98,21 @@ def accept(job: JobContext, serial: int, announce: Callable[[int, str], None]) -
     finally:
         if port:
             MPI.Close_port(port)
-    return job.held[-1].Merge(high=False)
+    return merge(job.held[-1], high=False)
 
 
 def connect(job: JobContext, port: str) -> MPI.Intracomm:
     """Collective over job.comm. Connect to the running job and merge with it."""
     job.held.append(job.comm.Connect(port))
-    return job.held[-1].Merge(high=True)  # the ranks of this side come last
+    return merge(job.held[-1], high=True)
+
+
+def merge(tie: MPI.Intercomm, high: bool) -> MPI.Intracomm:
+    """Collective over tie. Merge both sides; the ranks of the side with `high` come last.
+
+    It is a function because tests let processes die before and after it, as at other steps.
+    """
+    return tie.Merge(high)
 
 
 def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> tuple[int, ...]:
