@@ -14,11 +14,6 @@ sends the messages of each job's first rank over a connection of its own.
   when it is acknowledged, which is after it was synced to the disk.
 
 `cpu_us` is the processor time of the service for each request, in microseconds.
-
-    python benchmarks/scheduler/service.py --mark 9
-
-compares submissions per second with those of a service that writes no high-water mark of its
-journal: the two take so many rounds of `--submissions` in turn; `ratio` is the median of them.
 """
 
 from __future__ import annotations
@@ -381,57 +376,6 @@ def measure(options: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
-def mark_cost(rounds: int, count: int) -> dict[str, Any]:
-    """Measure submissions with and without the high-water mark, at two services in turn.
-
-    Parameters
-    ----------
-    rounds : of each of them, in turn.
-    count : submissions in a round.
-    """
-    with ExitStack() as stack:
-        services = {}
-        for is_marked in (True, False):
-            folder = stack.enter_context(tempfile.TemporaryDirectory())
-            if not is_marked:
-                Path(folder, "sitecustomize.py").write_text(_UNMARKED)
-            os.environ["PYTHONPATH"] = folder
-            place, _, pid = stack.enter_context(service(SIZE, "fcfs-pr"))
-            services[is_marked] = place, psutil.Process(pid)
-        del os.environ["PYTHONPATH"]
-        seconds: dict[bool, list[float]] = {True: [], False: []}
-        used = {True: 0.0, False: 0.0}
-        for number in range(rounds + 1):
-            for is_marked in (True, False) if number % 2 else (False, True):
-                place, process = services[is_marked]
-                before = sum(process.cpu_times()[:2])
-                took = submit(place.endpoint, count, submission(SIZE))[1]
-                if number:  # the first round warms up
-                    seconds[is_marked].append(took)
-                    used[is_marked] += sum(process.cpu_times()[:2]) - before
-        for is_marked, (place, _) in services.items():
-            mark = json.loads(place.journal.with_suffix(".mark").read_text())
-            assert (mark["job"] > 0) == is_marked
-    ratios = sorted(bare / marked for marked, bare in zip(*seconds.values(), strict=True))
-    return {
-        "rounds": rounds,
-        "marked_per_s": round(count / float(np.median(seconds[True])), 1),
-        "unmarked_per_s": round(count / float(np.median(seconds[False])), 1),
-        "ratio": round(float(np.median(ratios)), 3),
-        "ratios": [round(ratio, 2) for ratio in ratios],
-        "marked_cpu_us": round(1e6 * used[True] / rounds / count, 1),
-        "unmarked_cpu_us": round(1e6 * used[False] / rounds / count, 1),
-    }
-
-
-#: Makes a service create its mark and write nothing more to it.
-_UNMARKED = """
-from scheduler.journal.opening import HighWaterMark as Mark
-note = Mark.note
-Mark.note = lambda self, *given: note(self, *given) if self.mark is None else None
-"""
-
-
 def main() -> None:
     """Print the table, or the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -440,14 +384,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=8, help="length of the steady part (8)")
     parser.add_argument("--submissions", type=int, default=5000)
     parser.add_argument("--scenario", default="fcfs-pr")
-    parser.add_argument("--mark", type=int, metavar="ROUNDS", help="measure the mark's cost only")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if options.mark:
-        print(json.dumps(mark_cost(options.mark, options.submissions), indent=2))
-        return
     rows = measure(options)
     if options.json:
         print(json.dumps(rows, indent=2))
