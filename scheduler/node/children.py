@@ -25,8 +25,6 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from hashlib import blake2b
-from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -44,7 +42,7 @@ from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 
-#: Starts and jobs whose ends an agent keeps, at most; the oldest are dropped first.
+#: Jobs whose ends an agent keeps, at most; the oldest are dropped first.
 MOST_ENDED = 10_000
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
@@ -365,38 +363,35 @@ class Errands:
 class EndedJobs:
     """The ends of jobs that the service has recorded already.
 
-    The end of a job is known by the order that started its first group, because a job that was
-    queued again has one for each of its starts, and the last one by the token of the job.
+    A job is known by its token, since the service may give its number again. A job that was queued
+    again has an end for each of its starts, which is known by the number of its first group.
     """
 
     def __init__(self) -> None:
-        self._starts: dict[int, bytes] = {}  # job -> digest of the order of its first group
-        self._tokens: dict[int, str] = {}  # job -> its token
-        self._ends: dict[bytes, m.GroupStatus] = {}  # by this digest
-        self._jobs: dict[str, list[m.GroupStatus]] = {}  # last groups, by token
+        self._started: dict[int, tuple[str, int]] = {}  # job -> its token, and first group
+        # Token -> first group of each start -> last groups of this start.
+        self._ends: dict[str, dict[int, list[m.GroupStatus]]] = {}
 
     def started(self, order: m.StartGroup) -> None:
         """Note the start of a group."""
-        self._tokens[order.job] = order.environment.get("RESHAPE_TOKEN", "")
+        _, first = self._started.get(order.job, ("", 0))
         if order.environment.get("RESHAPE_ROLE") == "first":
-            self._starts[order.job] = _digest(order)
+            first = order.group
+        self._started[order.job] = _token(order), first
 
     def ended(self, job: int, groups: Sequence[m.GroupStatus]) -> None:
         """Keep how the last groups of a job ended."""
-        start, token = self._starts.pop(job, None), self._tokens.pop(job, "")
-        ends = [replace(group, pid=0, proxies=[], cpus={}, output_end="") for group in groups]
-        if token and ends:
-            self._jobs.pop(token, None)
-            self._jobs[token] = ends
-            _drop_oldest(self._jobs)
-        if start is not None and ends:
-            self._ends[start] = _end_of_all(ends)
-            _drop_oldest(self._ends)
+        token, first = self._started.pop(job, ("", 0))
+        if token and groups:
+            ends = [replace(group, pid=0, proxies=[], cpus={}, output_end="") for group in groups]
+            self._ends[token] = self._ends.pop(token, {}) | {first: ends}
+            while len(self._ends) > MOST_ENDED:
+                del self._ends[next(iter(self._ends))]
 
     def end_of(self, order: m.StartGroup) -> m.GroupStatus | None:
-        """Return the first group of a job that this order has started, as the job ended."""
-        end = self._ends.get(_digest(order)) if self._ends else None
-        return None if end is None else replace(end, group=order.group)
+        """Return the first group of a start that has been carried out, as the job ended."""
+        ends = self._ends.get(_token(order), {}).get(order.group)
+        return None if ends is None else replace(_end_of_all(ends), group=order.group)
 
     def end_of_group(
         self, question: m.ReportEnd, present: Sequence[m.GroupStatus]
@@ -411,24 +406,19 @@ class EndedJobs:
         -------
         None : the job is not known, or still runs.
         """
-        ends = self._jobs.get(question.token)
-        if self._tokens.get(question.job) == question.token:
-            ends = None if any(group.alive for group in present) else list(present)
-        if not ends:
+        ends = [*self._ends.get(question.token, {}).values()][-1:]
+        if self._started.get(question.job, ("", 0))[0] == question.token:
+            ends = [] if any(group.alive for group in present) else [list(present)]
+        if not ends or not ends[0]:
             return None
-        own = next((end for end in ends if end.group == question.group), None)
-        return replace(own or _end_of_all(ends), group=question.group)
+        own = next((end for end in ends[0] if end.group == question.group), None)
+        return replace(own or _end_of_all(ends[0]), group=question.group)
+
+
+def _token(order: m.StartGroup) -> str:
+    return order.environment.get("RESHAPE_TOKEN", "")
 
 
 def _end_of_all(groups: Sequence[m.GroupStatus]) -> m.GroupStatus:
     """Return a group that failed, if one did."""
     return max(groups, key=lambda group: group.has_failed)
-
-
-def _drop_oldest(ends: dict[Any, Any]) -> None:
-    while len(ends) > MOST_ENDED:
-        del ends[next(iter(ends))]
-
-
-def _digest(order: m.StartGroup) -> bytes:
-    return blake2b(msgspec.msgpack.encode(order), digest_size=16).digest()

@@ -114,11 +114,11 @@ def test_a_job_that_has_run_does_not_start_again(driver):
     """A service whose journal has lost the end of the job may order it."""
     driver.start_agent()
     run = ("sh", "-c", "echo run >> runs; exit 3")
-    driver.start(1, *run, RESHAPE_ROLE="first")
+    driver.start(1, *run, RESHAPE_ROLE="first", RESHAPE_TOKEN="one")
     driver.ended(1)
     driver.send(m.SweepJob(job=1))
     driver.until(lambda hello: not hello.groups)
-    driver.start(1, *run, RESHAPE_ROLE="first")
+    driver.start(1, *run, RESHAPE_ROLE="first", RESHAPE_TOKEN="one")
     assert driver.ended(1).exit_code == 3
     assert (driver.work / "runs").read_text() == "run\n"
     driver.send(m.SweepJob(job=1))

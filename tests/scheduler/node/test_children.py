@@ -43,10 +43,10 @@ def two_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_latest_ends_are_kept() -> None:
     jobs = EndedJobs()
     for job in (1, 2, 3):
-        jobs.started(order(job))
+        jobs.started(order(job, token=str(job)))
         jobs.ended(job, [group_of(job, exit_code=job, why="why")])
-    assert jobs.end_of(order(1)) is None
-    found = jobs.end_of(order(3))
+    assert jobs.end_of(order(1, token="1")) is None
+    found = jobs.end_of(order(3, token="3"))
     assert found is not None
     assert (found.alive, found.exit_code, found.why) == (False, 3, "why")
     assert jobs.end_of(order(3, token="another job")) is None
