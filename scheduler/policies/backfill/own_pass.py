@@ -106,13 +106,24 @@ class CurrentPass(MachineNow):
                 yield self._shown(job)
 
     def in_order(self) -> Iterator[JobView]:
-        """Jobs of `queue` one by one, for a policy that stops early and starts none meanwhile."""
+        """Jobs of `queue` one by one, for a policy that stops early and starts none meanwhile.
+
+        Raises
+        ------
+        ValueError : a job was started, and another one is asked for.
+        """
         state = self._state
         examined: Iterable[Job] = state.queue.in_order() if state.window is None else state.window
+        count = len(state.queue.jobs)
         for job in examined:
             if state.can_run(job):
                 state.examined += 1
                 yield self._shown(job)
+                if len(state.queue.jobs) != count:
+                    raise ValueError(
+                        "a job was started within a loop over in_order(): loop over `queue`, or end"
+                        " the loop with the start"
+                    )
 
     @property
     def reserved(self) -> Mapping[int, float]:

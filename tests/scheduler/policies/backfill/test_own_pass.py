@@ -136,6 +136,7 @@ def test_what_a_pass_sees() -> None:
         (lambda own: own.earliest(1), "1 is not a queued job"),
         (lambda own: own.start(own.queue[0], "why"), "must be a Reason, got 'why'"),
         (lambda own: own.start(own.queue[0], Reason("Own", "{n}")), "cannot be recorded: KeyError"),
+        (lambda own: [own.start(job) for job in own.in_order()], r"a loop over in_order\(\): loop"),
     ],
 )
 def test_what_a_pass_may_not_do(call: Callable[[CurrentPass], object], says: str) -> None:
@@ -152,6 +153,12 @@ def test_a_pass_may_give_numbers_of_numpy() -> None:
     assert isinstance(order, Start)
     assert order_decoder.decode(encode_order(order)) == order
     assert str(order.reason) == "2 0.5 [Own]"
+
+
+def test_a_loop_over_the_jobs_in_order_may_end_with_a_start() -> None:
+    call = Calls(lambda own: own.start(next(own.in_order())))
+    start, *_ = _submit(_core(call, Machine([("n", 4)])), 0.0, (2, 10.0), (2, 10.0))
+    assert start.job == 1
 
 
 def test_an_error_ends_a_simulation_and_is_survived_live() -> None:
