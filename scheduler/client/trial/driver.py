@@ -35,8 +35,8 @@ PATIENCE_S = 60.0
 _POLL_MS = 20  # the ends of processes are seen as fast
 _ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
 _MEMORY = Path("/dev/shm")
-#: Begin of the name of a folder for shared memory; the number of the process follows.
-_PREFIX = "reshape-try-"
+#: The name space of process numbers. Containers may share /dev/shm, but not these numbers.
+PID_SPACE = os.stat("/proc/self/ns/pid").st_ino
 
 
 def remove_library_memory(since: float) -> None:
@@ -46,8 +46,8 @@ def remove_library_memory(since: float) -> None:
 
 def remove_memory_of_killed_trials() -> None:
     """Remove the shared memory of this user's trials whose processes were killed."""
-    for folder in _MEMORY.glob(f"{_PREFIX}*"):
-        pid = folder.name.removeprefix(_PREFIX).partition("-")[0]
+    for folder in _MEMORY.glob(f"reshape-try-*-{PID_SPACE}-*"):
+        pid = folder.name.split("-")[2]
         if pid.isdecimal() and not is_running(int(pid)):
             shutil.rmtree(folder, ignore_errors=True)  # of another user
 
@@ -106,7 +106,7 @@ class TrialDriver:
     ) -> None:
         self.folder, self.command, self.cwd = folder, list(command), cwd
         self.environment = environment
-        self.shm = _MEMORY / f"{_PREFIX}{os.getpid()}-{time.monotonic_ns()}"
+        self.shm = _MEMORY / f"reshape-try-{os.getpid()}-{PID_SPACE}-{time.monotonic_ns()}"
         self.groups: dict[int, Group] = {}
         self.decide: Callable[[m.AtResizePoint], m.Message | None] = lambda _: m.Proceed()
         self.on_idle: Callable[[], None] = lambda: None

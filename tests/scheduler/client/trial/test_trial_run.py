@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 from paths import EXAMPLES, ROOT
 
+from scheduler.client.trial.driver import PID_SPACE
+
 PROGRAMS = sorted((ROOT / "tests" / "scheduler" / "client" / "trial" / "programs").glob("*.py"))
 #: Arguments of the applications. Lines with the number of processes, times and errors differ.
 APPS = (
@@ -59,18 +61,20 @@ def outcome(folder: Path, options: list[str], *command: str) -> tuple[int, str]:
 def test_the_memory_of_a_trial_that_was_killed_is_removed_by_the_next_one(tmp_path: Path) -> None:
     ended = subprocess.Popen(["true"])
     ended.wait()
-    of_killed, of_running = (
-        Path(f"/dev/shm/reshape-try-{pid}-{os.getpid()}") for pid in (ended.pid, os.getpid())
+    of_killed, of_running, of_container = (
+        Path(f"/dev/shm/reshape-try-{pid}-{space}-1")
+        for pid, space in ((ended.pid, PID_SPACE), (os.getpid(), PID_SPACE), (ended.pid, 1))
     )
     try:
-        for folder in (of_killed, of_running):
+        for folder in (of_killed, of_running, of_container):
             folder.mkdir(0o700)
             (folder / "u.e0.r0").write_bytes(b"data")
         assert "exit code 2" in outcome(tmp_path, [], "missing.py")[1]
         assert not of_killed.exists()
         assert of_running.exists()
+        assert of_container.exists(), "its processes have other numbers"
     finally:
-        for folder in (of_killed, of_running):
+        for folder in (of_killed, of_running, of_container):
             shutil.rmtree(folder, ignore_errors=True)
 
 
