@@ -220,7 +220,7 @@ def _check_nodes(journal: Journal, core: Core, config: ServeConfig) -> None:
 
 
 def _check_partitions(core: Core, config: ServeConfig) -> None:
-    """Refuse other partitions of the nodes while jobs may hold their processors."""
+    """Refuse other partitions while jobs may hold their processors, or wait in one that is gone."""
     unfinished = [job for job in core.jobs.values() if job.state not in FINAL]
     shares, first = config.shares(), core.partitions[0]
     for node in config.nodes if unfinished else ():
@@ -237,13 +237,24 @@ def _check_partitions(core: Core, config: ServeConfig) -> None:
         ]
         wrong = next((name for name in others if name != first.name), None)
         if present and wrong is not None:
-            listed = ", ".join(str(job.id) for job in unfinished[:5])
+            numbers = [job.id for job in unfinished[:5]]
             raise ConfigError(
                 f"node {node.name} gave {present.get(wrong, 0)} processors to"
                 f" {_title(wrong, first.name)} and would now give {shall.get(wrong, 0)}, but jobs"
-                f" {listed} have not ended: serve with the old setting until they have",
+                f" {', '.join(map(str, numbers))} have not ended: serve with the old setting until"
+                " they have",
                 field="redirection" if wrong == REDIRECTION else "partitions",
             )
+    known = {"", REDIRECTION, *config.partitions}
+    for name in sorted({job.partition for job in unfinished} - known):
+        numbers = [job.id for job in unfinished if job.partition == name]
+        more = " and more" if len(numbers) > 5 else ""
+        raise ConfigError(
+            f"partition {name} has no line any more, but {listed('job', numbers[:5])}{more} of it"
+            f" {'has' if len(numbers) == 1 else 'have'} not ended: serve with the line until"
+            " they have ended, or are in another partition (reshape update -p)",
+            field="partitions",
+        )
 
 
 def _title(name: str, first: str) -> str:

@@ -10,6 +10,7 @@ from desk import Desk
 from waiting import wait_until
 
 from reshape.errors import ConfigError
+from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.journal.replay import compare
 from scheduler.model.job import JobState
@@ -140,6 +141,22 @@ def test_a_configuration_without_a_node_on_which_a_job_runs_is_refused(tmp_path:
     desk.hello(node="b", groups=[m.GroupStatus(job=1, group=1, alive=False, exit_code=0)])
     desk.components.journal.close()
     Desk(tmp_path / "service", [a]).components.journal.close()
+
+
+def test_a_configuration_without_a_partition_in_which_a_job_waits_is_refused(
+    tmp_path: Path,
+) -> None:
+    """The job would wait without an end, and be in another partition after the next start."""
+    a, b = (NodeConfig(name, 2, launcher="none") for name in "ab")
+    x, y = (PartitionConfig(nodes=[name]) for name in "ab")
+    desk = Desk(tmp_path / "service", [a, b], partitions={"x": x, "y": y})
+    for partition in "xy":
+        submission = m.Submission(["true"], 1, 60.0, partition=partition, hold=True)
+        desk.ask(b"x", m.Submit(submission=submission))
+    desk.components.journal.close()
+    refusal = "partition y has no line any more, but job 2 of it has not ended"
+    with pytest.raises(ConfigError, match=refusal):
+        Desk(tmp_path / "service", [a], partitions={"x": x})
 
 
 def test_an_agent_of_a_node_without_a_line_ends(tmp_path: Path) -> None:
