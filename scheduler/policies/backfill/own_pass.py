@@ -12,7 +12,7 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from math import inf
+from math import inf, isnan
 from operator import index
 from types import MappingProxyType
 from typing import Any, Protocol, SupportsIndex, TypeAlias
@@ -169,6 +169,7 @@ class CurrentPass(MachineNow):
         ------
         ValueError : the job is not queued, or has a reservation; it cannot start on this size; the
             reason cannot be recorded.
+        TypeError : the size is no whole number.
         """
         own, state = self._queued(job), self._state
         if reason is not None and self._read_only:
@@ -203,8 +204,15 @@ class CurrentPass(MachineNow):
         """Note when a queued job is expected to start, s, without keeping anything for it.
 
         For jobs to which this policy leaves what contractions free.
+
+        Raises
+        ------
+        ValueError : `at` is no number; the job is not queued.
         """
-        self._reserved[self._queued(job).id] = at
+        own = self._queued(job)
+        if not isinstance(at, (int, float)) or isnan(at):
+            raise ValueError(f"job {own.id} is expected to start at {at!r}, which is no number")
+        self._reserved[own.id] = at
 
     def start_in_order(self) -> None:
         """Start jobs in queue order while they fit (FCFS), without any reservation."""

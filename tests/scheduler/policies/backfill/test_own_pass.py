@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from math import inf
+from math import inf, nan
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +136,8 @@ def test_what_a_pass_sees() -> None:
         (lambda own: own.earliest(1), "1 is not a queued job"),
         (lambda own: own.start(own.queue[0], "why"), "must be a Reason, got 'why'"),
         (lambda own: own.start(own.queue[0], Reason("Own", "{n}")), "cannot be recorded: KeyError"),
+        (lambda own: own.start(own.queue[0], None, 2.0), "cannot be interpreted as an integer"),
+        (lambda own: own.expect(own.queue[0], nan), "expected to start at nan, which is no number"),
         (lambda own: [own.start(job) for job in own.in_order()], r"a loop over in_order\(\): loop"),
     ],
 )
