@@ -144,7 +144,7 @@ def _run_missing(
     ]
     folder = {TRACES: str(traces.absolute())}
 
-    def submit(executor: Executor, number: int) -> Future[Outcome]:
+    def submit(executor: Executor, number: int, _: bool) -> Future[Outcome | None]:
         run = chosen.runs[number] | folder
         return executor.submit(compute, chosen.run, chosen.folder, run)
 

@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing
+from hashlib import sha256
 from importlib import import_module
 from itertools import product
 from pathlib import Path
@@ -42,6 +43,8 @@ from simulator.traces.files import replace_all
 
 #: Points of the sweep under way, which its processes have by fork.
 _points: list[_GridPoint] = []
+#: In a worker: the latest base experiment, by its digest.
+_received: dict[str, Experiment] = {}
 ERROR = "error"  #: Column of points that failed.
 
 
@@ -159,7 +162,7 @@ def sweep(
     workers : number of points that are computed at a time; None: one for each CPU here.
     executor : computes the points: an executor, or a function without arguments that makes one,
         such as `get_executor` of a client of dask, or `loky.get_reusable_executor`. If a point ends
-        its process, only a function lets the sweep find it. Each point is sent by cloudpickle.
+        its process, only a function lets the sweep find it. Experiments are sent by cloudpickle.
         None: processes are forked, so that nothing has to be sent.
     file : keeps finished points, a line of JSON each, by a digest of all that determines their
         results: the experiment, its files, the sources of user-defined policies, and the release.
@@ -193,7 +196,7 @@ def sweep(
         keys = [str(i) if file is None else digest(p.experiment) for i, p in enumerate(points)]
         missing = [i for i, key in enumerate(keys) if kept.get(key.encode()) is None]
         failed: dict[int, str] = {}
-        computed = _computed(points, missing, width, executor, shows=progress)
+        computed = _computed(experiment, points, missing, width, executor, shows=progress)
         with closing(computed):  # ends the processes if a point raises
             for i, outcome in computed:
                 if not isinstance(outcome, RunFailure):
@@ -255,7 +258,7 @@ class _GridPoint:
     """One point of a grid; an error about its experiment names it."""
 
     def __init__(self, base: Experiment, values: Mapping[str, Any]) -> None:
-        self.labels = {name: _label(value) for name, value in values.items()}
+        self.values, self.labels = values, {name: _label(value) for name, value in values.items()}
         self.text = ", ".join(f"{name}={label}" for name, label in self.labels.items())
         try:
             self.experiment = base.replace(**values)
@@ -264,6 +267,7 @@ class _GridPoint:
 
 
 def _computed(
+    base: Experiment,
     points: list[_GridPoint],
     missing: list[int],
     width: int,
@@ -284,7 +288,7 @@ def _computed(
             _points[:] = points
             pool = stack.enter_context(make(width) if width > 1 else InlineExecutor())
         else:
-            submit = _sent_points(points)
+            submit = _sent_points(base, points, width)
             if isinstance(executor, Executor):
                 pool = executor
             else:
@@ -298,12 +302,12 @@ def _computed(
             yield i, outcome
 
 
-def _submit_forked(pool: Executor, i: int) -> Future[Outcome]:
+def _submit_forked(pool: Executor, i: int, _: bool) -> Future[Outcome | None]:
     """Submit a point to a forked process, or to this one."""
     return pool.submit(_run_forked, i)
 
 
-def _run_forked(i: int) -> Outcome:
+def _run_forked(i: int) -> Outcome | None:
     return outcome_of(lambda: _metrics_of(_points[i].experiment))
 
 
@@ -311,26 +315,38 @@ def _metrics_of(experiment: Experiment) -> dict[str, float]:
     return means_of(experiment.run(progress=False).metrics)
 
 
-def _sent_points(points: Sequence[_GridPoint]) -> SubmitRun[int]:
-    """Submit points to workers that share nothing with this process."""
-    dumps = _cloudpickle().dumps
+def _sent_points(base: Experiment, points: Sequence[_GridPoint], width: int) -> SubmitRun[int]:
+    """Submit points to workers that share nothing with this process.
 
-    def submit(pool: Executor, i: int) -> Future[Outcome]:
-        experiment = points[i].experiment
-        return pool.submit(_run_sent, dumps((experiment, input_files(experiment))))
+    The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
+    its difference, with the digests of the files that it names.
+    """
+    pickled, unsent = _cloudpickle().dumps(base), width
+    key = sha256(pickled).hexdigest()
+
+    def submit(pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
+        nonlocal unsent
+        whole, unsent = whole or unsent > 0, unsent - 1  # the first ones, and all that need it
+        sent = _cloudpickle().dumps((points[i].values, input_files(points[i].experiment)))
+        return pool.submit(_run_sent, key, pickled if whole else None, sent)
 
     return submit
 
 
-def _run_sent(point: bytes) -> Outcome:
-    """Metrics of a point in a worker, which must have the same files."""
-    experiment, files = _cloudpickle().loads(point)
+def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
+    """Metrics of a point in a worker; None if it has not got the base experiment yet."""
+    if key not in _received:
+        if base is None:
+            return None
+        _received.clear()
+        _received[key] = _cloudpickle().loads(base)
+    values, files = _cloudpickle().loads(point)
     for path, expected in files.items():
         if content(path) != expected:
             return RunFailure(
                 f"{path} on {gethostname()} is not the file of the sweep; copy it there"
             )
-    return outcome_of(lambda: _metrics_of(experiment))
+    return outcome_of(lambda: _metrics_of(_received[key].replace(**values)))
 
 
 def _cloudpickle() -> Any:

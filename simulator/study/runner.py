@@ -46,8 +46,11 @@ class RunFailure(NamedTuple):
 #: Result of a run as JSON, or its failure.
 Outcome: TypeAlias = bytes | RunFailure
 MakePool: TypeAlias = Callable[[int], Executor]
-#: Submits a run to a pool.
-SubmitRun: TypeAlias = Callable[[Executor, T], Future[Outcome]]
+
+
+#: Submits a run to a pool. The result is None if the worker lacks what all runs share; the last
+#: argument tells to send that, because a worker lacked it.
+SubmitRun: TypeAlias = Callable[[Executor, T, bool], Future[Outcome | None]]
 
 
 def compute(target: str, folder: str, parameters: Parameters) -> Outcome:
@@ -160,18 +163,24 @@ def outcomes(
     ReshapeError : a worker died, and there is no `make`.
     """
     waiting = deque(runs)
+    asked: set[T] = set()  # runs whose worker lacks what all runs share
     with ExitStack() as pools:
         while waiting:
-            flying: dict[Future[Outcome], T] = {}
+            flying: dict[Future[Outcome | None], T] = {}
             try:
                 while waiting or flying:
                     while waiting and len(flying) < width:
-                        future = submit(pool, waiting[0])
+                        future = submit(pool, waiting[0], waiting[0] in asked)
                         flying[future] = waiting.popleft()
                     done, _ = wait(flying, return_when=FIRST_COMPLETED)
                     for future in [future for future in flying if future in done]:
                         outcome = _outcome(future)
-                        yield flying.pop(future), outcome
+                        run = flying.pop(future)
+                        if outcome is None:
+                            asked.add(run)
+                            waiting.appendleft(run)
+                        else:
+                            yield run, outcome
             except BrokenExecutor as error:
                 if make is None:
                     raise ReshapeError(
@@ -184,7 +193,7 @@ def outcomes(
                 pool = pools.enter_context(make(width))
 
 
-def _outcome(future: Future[Outcome]) -> Outcome:
+def _outcome(future: Future[Outcome | None]) -> Outcome | None:
     """Result of a run; an error that an executor reports of it alone is its failure."""
     try:
         return future.result()
@@ -197,7 +206,9 @@ def _outcome(future: Future[Outcome]) -> Outcome:
 def _run_in_own_pool(run: T, submit: SubmitRun[T], make: MakePool) -> Outcome:
     try:
         with make(1) as pool:
-            return _outcome(submit(pool, run))
+            outcome = _outcome(submit(pool, run, True))
+            assert outcome is not None, "the worker got what all runs share"
+            return outcome
     except BrokenExecutor:
         return RunFailure("its process was killed, or ended itself; was there enough memory?")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
 import re
 import signal
 import subprocess
@@ -366,12 +367,26 @@ def test_an_executor_gives_the_same_as_forked_processes() -> None:
 
 
 class OneWorker(Executor):
-    """Runs each call at once."""
+    """Runs each call at once, and notes how many bytes it was sent."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        self.sizes.append(len(pickle.dumps(args)))
         future: Future[Any] = Future()
         future.set_result(fn(*args, **kwargs))
         return future
+
+
+def test_the_base_experiment_is_sent_once() -> None:
+    many = {name: list(values) * 1000 for name, values in COLUMNS.items()}
+    worker = OneWorker()
+    made = Experiment(Jobs(many).first(20))
+    sweep(made, {"tau_s": [1, 2, 3, 4]}, executor=worker, workers=1, progress=False)
+    first, *others = worker.sizes
+    assert first > 100_000
+    assert max(others) < 2_000
 
 
 def test_a_point_that_ends_its_process_is_found_on_fresh_executors(tmp_path: Path) -> None:
