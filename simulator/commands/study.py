@@ -57,6 +57,8 @@ WRITTEN = ("report.json", "report.txt")
     metavar="PARAMETER=VALUE",
     help="Set a parameter to a value, or to a list of values such as [0.8, 1].",
 )
+@click.option("--scenarios", metavar="LIST", help="Run only these scenarios, separated by commas.")
+@click.option("--policies", metavar="LIST", help="Run only these policies, separated by commas.")
 @click.option(
     "--full", is_flag=True, help="Run the larger grid of the study file (its field full)."
 )
@@ -102,8 +104,10 @@ def study(name: str | None, workers: int | None, mpi: bool, **options: Any) -> N
 
 def _study(name: str, pool: Executor, width: int, options: Mapping[str, Any]) -> None:
     out, traces = options["out"], options["traces"]
+    lists = {"scenario": options["scenarios"], "policy": options["policies"]}
+    selected = {key: text.split(",") for key, text in lists.items() if text is not None}
     seeds, full = options["seeds"], options["full"]
-    chosen = read_study(_file(name), options["changes"], seeds, full=full)
+    chosen = read_study(_file(name), options["changes"], seeds, full=full, selected=selected)
     if missing := missing_traces(chosen, traces):
         raise ReshapeError(
             f"not in {traces.absolute()}: {', '.join(missing)}; put them there (from {ARCHIVE}),"

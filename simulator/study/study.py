@@ -41,8 +41,6 @@ SEED = "seed"
 TRACES = "traces"
 #: Endings by which a parameter is recognised as the name of a trace.
 ENDINGS = (".swf", ".swf.gz")
-#: Parameters of cases that also take values which no case has.
-FREE = ("scenario", "policy")
 _INSTALLED = Path(__file__).parents[1] / "examples"
 #: Studies and traces that come with the package: installed, or in a source tree.
 SHIPPED = _INSTALLED if _INSTALLED.is_dir() else Path(__file__).parents[2] / "examples"
@@ -129,16 +127,18 @@ def read_study(
     seeds: str | None = None,
     *,
     full: bool = False,
+    selected: Mapping[str, Sequence[str]] | None = None,
 ) -> Study:
     """Read a study file and apply options to it.
 
     Parameters
     ----------
     changes : texts ``parameter=value``, the value as in YAML. A list replaces what the parameter
-        varies over, or makes a fixed one vary; of cases, those with such a value are kept. A value
-        of `FREE` that no case has is combined with the other parameters of every case.
+        varies over, or makes a fixed one vary; of cases, those with such a value are kept.
     seeds : text that replaces the field `seeds`, also that of `full`.
     full : apply the field `full` before the changes.
+    selected : parameter of the cases -> values. Cases with these values are kept. A value that no
+        case has is combined with the other parameters of every case.
 
     Raises
     ------
@@ -153,6 +153,8 @@ def read_study(
         plan = _full(tree, plan, keeps_seeds=seeds is not None)
     plan = _written_out(tree, plan)
     _check(tree, plan)
+    for name, values in (selected or {}).items():
+        plan = _selected(plan, name, values)
     for text in changes:
         plan = _changed(plan, text)
     folder = str(file.resolve().parent)
@@ -278,6 +280,26 @@ def _full(tree: Located, plan: StudyFile, *, keeps_seeds: bool) -> StudyFile:
     )
 
 
+def _selected(plan: StudyFile, name: str, values: Sequence[str]) -> StudyFile:
+    """Plan with the selected values of a parameter of its cases; see `read_study`."""
+    if not any(name in case for case in plan.cases):
+        raise ConfigError(
+            f"the cases of this study have no parameter {name!r} to select values of; leave the"
+            " option out"
+        )
+    cases = [case for case in plan.cases if case.get(name) in values]
+    present = {case[name] for case in cases}
+    others: list[Parameters] = []
+    for case in plan.cases:
+        rest = {key: value for key, value in case.items() if key != name}
+        if rest not in others:
+            others.append(rest)
+    for value in values:
+        if value not in present:
+            cases += [{**rest, name: value} for rest in others]
+    return msgspec.structs.replace(plan, cases=cases)
+
+
 def _written_out(tree: Located, plan: StudyFile) -> StudyFile:
     """Plan in which each case with a grid of its own is expanded to cases without."""
     cases: list[Parameters] = []
@@ -343,10 +365,6 @@ def _changed(plan: StudyFile, text: str) -> StudyFile:
     case_values = [case[name] for case in plan.cases if name in case]
     if case_values:
         cases = [case for case in plan.cases if name in case and case[name] in values]
-        for new in values if name in FREE else ():
-            if new not in case_values:
-                combined = [case | {name: new} for case in plan.cases]
-                cases += [case for i, case in enumerate(combined) if case not in combined[:i]]
         if not cases:
             field = ", ".join(dict.fromkeys(map(str, case_values)))
             raise ConfigError(f"no case has this value; there are {field}", file=option)

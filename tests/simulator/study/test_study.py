@@ -237,20 +237,6 @@ def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
     assert values("b=[2, 3]", "long=[0]", "x=9", seeds="1") == ["12591", "12691", "2391"]
 
 
-def test_a_policy_that_no_case_has_is_combined_with_the_others(here: Path) -> None:
-    file = here / "squares.yaml"
-    cases = "cases: [{policy: a, y: 1}, {policy: b, y: 1}, {policy: a, y: 2}]\ngrid:"
-    file.write_text(STUDY.replace("grid:", cases))
-
-    def runs(*changes: str) -> list[tuple[str, int]]:
-        return [(run["policy"], run["y"]) for run in read_study(file, ["x=1", *changes]).runs]
-
-    assert runs("policy=b") == [("b", 1)]
-    assert runs("policy=c") == [("c", 1), ("c", 2)]
-    assert runs("policy=[c, a]") == [("a", 1), ("a", 2), ("c", 1), ("c", 2)]
-    assert runs("y=2", "policy=b") == [("b", 2)], "not together in any case"
-
-
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
@@ -294,11 +280,7 @@ def test_wrong_files(here: Path, old: str, new: str, says: str) -> None:
         (["squares.yaml", "--mpi", "-j", "2"], 2, "--workers with --mpi"),
         (["squares.yaml", "--out", "squares.py"], 1, "squares.py cannot be made: File exists"),
         (["squares.yaml", "--set", "bad=[a.swf, b.swf.gz]"], 1, "a.swf, b.swf.gz; put them there"),
-        (
-            ["backfilling", "--set", "backfill_order=sj"],
-            1,
-            "no case has this value; there are None",
-        ),
+        (["backfilling", "--set", "policy=esy"], 1, "no case has this value; there are fcfs, easy"),
         (["backfilling", "--set", "load=0"], 1, "load: must be a number above 0, got 0"),
         (["backfilling", "--set", "trace=no.swf"], 1, "name their directory by --traces DIR or"),
     ],
