@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import simulator as sim
-from reshape.errors import ReshapeError
+from reshape.errors import ReshapeError, nearest
 from scheduler.pictures import encode
 from simulator.results.statistics import Interval, mean_interval
 from simulator.studies.charts import bars, chart
@@ -112,6 +112,9 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     `utilization_pct`, and `resizes` of a job.
     """
     case = BASE | dict(parameters)
+    for name, known in (("policy", POLICIES), ("without", RULES)):
+        if case[name] not in known:
+            raise ReshapeError(f"{name}: unknown value {case[name]!r}{nearest(case[name], known)}")
     scenario, least = POLICIES[case["policy"]] | RULES[case["without"]], 1.0
     if case["policy"] == "adaptive starts":
         scenario = scenario | {"backfill.adaptive_start": case["minimum"]}

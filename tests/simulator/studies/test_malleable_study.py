@@ -83,6 +83,11 @@ def test_jobs_that_start_on_less_wait_less() -> None:
     assert waits["adaptive starts", 0.25] < waits["steady", 0.25]
 
 
+def test_an_unknown_policy_is_named() -> None:
+    with pytest.raises(ReshapeError, match="policy: unknown value 'esy'; did you mean easy"):
+        row("esy")
+
+
 def test_without_malleable_jobs_no_job_is_resized() -> None:
     assert row("malleable", share=0.0).result["resizes"] == 0
 
