@@ -6,14 +6,11 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from app_runs import run_app
 from collective import divided
 from driver import run
 from mpi4py import MPI
-from scipy.io import mmwrite
-from scipy.sparse import csr_array, diags_array, random_array
 
 #: Sizes of the communicators that are made of all ranks: 1 to 4 and 6.
 DIVISIONS = [(6,), (4, 2), (3, 2, 1)]
@@ -40,7 +37,6 @@ PLAIN = {
     "masterworker --tasks 5 --batch 1": r"masterworker: tasks=5 processors={} max error \S+",
     "masterworker --tasks 200 --batch 7": r"masterworker: tasks=200 processors={} max error \S+",
 }
-CG = r"cg: unknowns={} steps=(\d+) processors={} residual \S+ max error \S+ verified\n"
 
 on_6_ranks = pytest.mark.mpi(min_size=6)
 of_all_sizes = pytest.mark.parametrize(
@@ -76,31 +72,6 @@ def test_result_is_verified(
     line = PLAIN[arguments].format(comm.size) + ".* verified\n"
     for error in verified(monkeypatch, comm, arguments, line):
         assert float(error) < 1e-14
-
-
-@on_6_ranks
-@of_all_sizes
-@pytest.mark.parametrize("n", [1, 2, 23])
-def test_cg_on_the_laplacian(comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, n: int) -> None:
-    """Sizes include fewer unknowns than processes."""
-    line = CG.format(n * n, comm.size)
-    for steps in verified(monkeypatch, comm, f"cg --n {n}", line):
-        assert int(steps) <= 4 * n + 4  # grows with the square root of the condition
-
-
-@on_6_ranks
-@of_all_sizes
-def test_cg_on_a_matrix_market_file(
-    comm: MPI.Intracomm, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """An uneven matrix: an arrow of full rows and columns, and random entries."""
-    rng = np.random.default_rng(5)
-    half = random_array((60, 60), density=0.05, rng=rng).tolil()
-    half[:3] = 1.0
-    matrix = csr_array(half + half.T + diags_array(np.full(60, 130.0)))
-    path = tmp_path / "arrow.mtx"  # each rank has one
-    mmwrite(path, matrix, symmetry="symmetric")
-    verified(monkeypatch, comm, f"cg --matrix {path}", CG.format(60, comm.size))
 
 
 def test_jacobi_continues_from_its_checkpoint(

@@ -20,7 +20,6 @@ PROGRAMS = {
     "synthetic --seconds 0 --mib 2 --iterations 40": ("mib", 2),
     "triad --mib 2 --sweeps 1 --iterations 40": ("mb_per_s", 1e9),
     "fft2d --n 45 --columns 31 --iterations 41": ("max_error", 1e-12),
-    "cg --n 60": ("max_error", 1e-8),
     "masterworker --tasks 300 --batch 1": ("max_error", 1e-8),
 }
 # A number: processes that join; a tuple: groups that leave, numbered in the order of joining.
@@ -41,7 +40,6 @@ ROWS = {
     "synthetic": "nearly-square",
     "triad": "power-of-2",
     "fft2d": "arbitrary",
-    "cg": "arbitrary",
     "masterworker": "arbitrary",
 }
 #: In `make test`: each topology, and each kind of data: blocks, rows, work items.

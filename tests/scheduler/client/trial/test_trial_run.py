@@ -23,7 +23,6 @@ APPS = (
     "synthetic --seconds 0 --mib 1 --iterations 30",
     "triad --mib 1 --sweeps 1 --iterations 30",
     "fft2d --n 30 --columns 21 --iterations 21",
-    "cg --n 30",
     "masterworker --tasks 200 --batch 1",
 )
 OF_APPS = ["--ignore", "processors=|max_error=|residual=|mb_per_s=|busy_s="]
