@@ -18,8 +18,8 @@ of their own. So jobs should be long: with ``--work 2.7`` they have 2.7 times as
 With ``--work 10.8 --spread 4`` they also come at intervals that are four times as long, so that
 starts take a fourth of the time in relation to them.
 
-``--simulate`` simulates the same jobs as on cores of their own: 0.6 ms of an iteration take as long
-on any number of processors, and a start takes half a second.
+``--simulate`` simulates the same jobs as on cores of their own: with the times that such a program
+took on 1 to 16 cores, and starts of half a second.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from msgspec.structs import asdict
 from rich.console import Console
 
 import simulator as sim
-from reshape.speedup import Amdahl
+from reshape.speedup import Tabulated
 from reshape.topology import Topology
 from scheduler.client.demo.command import failures, measure, write_page
 from scheduler.client.demo.workload import LONGEST_S, DemoJob, run_workload, shown_progress
@@ -53,8 +53,8 @@ JOBS, SEED = 14, 0
 CORE_RATE = 25e6
 #: Seconds of an iteration on one processor.
 ITERATION_S = 2000**2 / CORE_RATE
-#: Of the programs on cores of their own: 0.6 ms of an iteration do not shorten.
-SPEEDUP = Amdahl(0.6e-3 / ITERATION_S)
+#: Seconds that such a program took on a machine with 16 cores, by its ranks.
+SPEEDUP = Tabulated({1: 13.2, 2: 7.2, 4: 4.8, 8: 2.8, 16: 2.0})
 #: Seconds of starts, ends and joins on cores of their own.
 COSTS = Costs(
     start=StepTime(0.5),
