@@ -24,8 +24,9 @@ _FLOAT = re.compile(r"[-+]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][-+]?\d+)?")
 _NUMBER = "\n"
 _MOST_SHOWN = 5
 _MOST_WIDTH = 200
-#: Lines of a text that are searched for those that only one text has; it may take a second.
-_MOST_ALIGNED = 20_000
+#: Lines from the first to the last difference of two texts that are searched for lines that only
+#: one text has; the time grows with the square of their number, to a second.
+_MOST_ALIGNED = 2000
 
 
 class TrialResults(NamedTuple):
@@ -204,15 +205,21 @@ def _numbered_apart(plain: Sequence[str], resized: Sequence[str]) -> tuple[list[
 def _differences(
     plain: Sequence[str], resized: Sequence[str]
 ) -> Iterator[tuple[str, int, int, int, int]]:
-    """Yield the spans of two texts that differ, as difflib does; of long texts those by number."""
-    if max(len(plain), len(resized)) <= _MOST_ALIGNED:
-        codes = SequenceMatcher(None, plain, resized).get_opcodes()
-        yield from (code for code in codes if code[0] != "equal")
-        return
-    for k, (line, other) in enumerate(zip(plain, resized, strict=False)):
-        if line != other:
-            yield "replace", k, k + 1, k, k + 1
+    """Yield the spans of two texts that differ, as difflib does; many differences by number."""
     both = min(len(plain), len(resized))
+    begin = next((k for k in range(both) if plain[k] != resized[k]), both)
+    most = both - begin  # lines after which the equal ones at the end begin
+    end = next((k for k in range(most) if plain[-k - 1] != resized[-k - 1]), most)
+    a, b = plain[begin : len(plain) - end], resized[begin : len(resized) - end]
+    if max(len(a), len(b)) <= _MOST_ALIGNED:
+        for tag, *span in SequenceMatcher(None, a, b).get_opcodes():
+            if tag != "equal":
+                first, last, other, other_last = (begin + k for k in span)
+                yield tag, first, last, other, other_last
+        return
+    for k in range(begin, both):
+        if plain[k] != resized[k]:
+            yield "replace", k, k + 1, k, k + 1
     if len(plain) != len(resized):
         yield "replace", both, len(plain), both, len(resized)
 

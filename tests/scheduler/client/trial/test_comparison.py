@@ -151,18 +151,31 @@ def test_a_repeated_line_of_a_text_does_not_shift_the_others(folders: tuple[Path
     found = of_files(folders)
     assert found.mistakes == [
         f"file out.txt only without resizes: line 251: {rows[250]}",
-        f"file out.txt only with resizes: line 42: {rows[41]}",
-        f"file out.txt only with resizes: line 43: {rows[42]}",
+        f"file out.txt only with resizes: line 44: {rows[41]}",
+        f"file out.txt only with resizes: line 45: {rows[42]}",
     ]
     assert found.rounding == ["file out.txt: numbers of 1 line differ by 1.1e-15 at most"]
 
 
-def test_long_texts_are_compared_by_the_numbers_of_their_lines(folders: tuple[Path, Path]) -> None:
+def test_a_repeated_line_of_a_long_text_does_not_shift_the_others(
+    folders: tuple[Path, Path],
+) -> None:
+    rows = [f"x {k}" for k in range(50_000)]
+    (folders[0] / "out.txt").write_text("\n".join(rows))
+    (folders[1] / "out.txt").write_text("\n".join([*rows[:43], *rows[42:]]))
+    assert of_files(folders).mistakes == ["file out.txt only with resizes: line 44: x 42"]
+
+
+def test_long_texts_with_many_differences_are_compared_by_the_numbers_of_their_lines(
+    folders: tuple[Path, Path],
+) -> None:
     rows = [f"x {k % 3}" for k in range(50_000)]
     (folders[0] / "out.txt").write_text("\n".join(rows))
-    (folders[1] / "out.txt").write_text("\n".join([*rows[:-2], "y", *rows[-1:], "z"]))
+    (folders[1] / "out.txt").write_text("\n".join(["w", *rows[1:-2], "y", *rows[-1:], "z"]))
     assert of_files(folders).mistakes == [
+        f"file out.txt only without resizes: line 1: {rows[0]}",
         f"file out.txt only without resizes: line 49999: {rows[-2]}",
+        "file out.txt only with resizes: line 1: w",
         "file out.txt only with resizes: line 49999: y",
         "file out.txt only with resizes: line 50001: z",
     ]
