@@ -129,6 +129,10 @@ class Layout:
         ]
         return np.array(self.holders[0])[np.ravel_multi_index(parts, self.parts)]
 
+    def __copy__(self) -> Layout:
+        """Return the layout itself, which does not change."""
+        return self
+
     def local_shape(self, process: int) -> tuple[int, ...]:
         """Shape of the local array of ``process``; an extent may be 0.
 

@@ -1,5 +1,6 @@
 """Layouts, compared with ownership computed index by index."""
 
+import copy
 import pickle
 from itertools import combinations_with_replacement, pairwise
 
@@ -72,6 +73,8 @@ def test_layouts_are_values(layout):
     assert again == layout
     assert hash(again) == hash(layout)
     assert isinstance(again, Layout)
+    for another in (again, copy.copy(layout), copy.deepcopy(layout)):
+        assert (another, another.axes) == (layout, layout.axes)
     with pytest.raises(AttributeError):
         layout.shape = (1,)
 
