@@ -122,6 +122,8 @@ RECHECK_TICKS = 20
 NOTE_TICKS = 20
 #: Seconds between two ticks after which what has arrived is read before anything is overdue.
 STALL_S = 1.0
+#: Seconds after the start within which agents say how jobs have ended, if `node_lost_s` is more.
+MOST_AWAITED_S = 600.0
 #: Events and orders that change nothing but measurements and the time.
 ROUTINE = (ResizePoint, Wakeup, Continue, WakeAt)
 #: The most frequent events of jobs. The processes of the job are then as its state requires, unless
@@ -157,7 +159,8 @@ class Driver:
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: Final = self._reports.changed_jobs
         self._alarms: list[float] = []
-        self._ticked_at = time.monotonic()
+        self._began_at = self._ticked_at = time.monotonic()
+        self._has_stalled = False  # before the latest tick
         self._knows_ends = False  # of the jobs that have ended while there was no service
         self._unsettled: set[int] = set()  # jobs known to differ from their processes
         self._settled: set[int] = set()  # ended jobs that have left nothing
@@ -204,7 +207,7 @@ class Driver:
             elif nodes[name].removed:
                 log.warning("node %s was removed: reshape node resume %s takes it back", name, name)
         for name, node in nodes.items():
-            if name not in configured and not node.removed:
+            if name not in configured and (node.up or not node.removed):
                 events += [NodeLost(at=now, node=name), NodeRemoved(at=now, node=name)]
         if events:
             self.decide(events)
@@ -346,11 +349,13 @@ class Driver:
             self.decide(resumed)
         self.events += self._pools.on_tick(now)
         self.events += self._remap.on_tick()
-        has_stalled = time.monotonic() - self._ticked_at > STALL_S
-        self._ticked_at = time.monotonic()
+        moment = time.monotonic()
+        # Only once in succession: each turn of an overloaded service may take as long.
+        self._has_stalled = moment - self._ticked_at > STALL_S and not self._has_stalled
+        self._ticked_at = moment
         if not self._knows_ends:
             self._knows_ends = not self._awaits_ends()  # this turn decides on those that are known
-        elif self._alarms and self._alarms[0] <= now and not has_stalled:
+        elif self._alarms and self._alarms[0] <= now and not self._has_stalled:
             self.decide_pending()
             self._decide_ends()
             while self._alarms and self._alarms[0] <= now:
@@ -360,11 +365,13 @@ class Driver:
         self._note_measurements()
 
     def _awaits_ends(self) -> bool:
-        """Whether an agent with jobs has not reported since the start, and is not lost yet.
+        """Whether an agent with jobs has not reported since the start, and may still do so.
 
         Its jobs may have ended while there was no service. Until it reports there are no wake-ups,
         since a job that has ended in time may be beyond its walltime by now.
         """
+        if time.monotonic() - self._began_at > MOST_AWAITED_S:
+            return False
         machine, agents = self._core.machine, self._reports.agents
         held = ProcSet.union(
             part for job in self._core.live.values() for part in job.own_groups.values()

@@ -57,6 +57,8 @@ MOST_UNSTARTED = 2
 COUNTED_S = 3600.0
 #: Seconds before the silence of a node is over for the core at which it is renewed.
 RENEWAL_S = 2.0
+#: Seconds for which the core takes a node for silent at most; `node_lost_s` may be infinite.
+MOST_SILENCE_S = 3600.0
 #: Seconds until the first probe of a node that drains, and between two probes at most.
 FIRST_PROBE_S, MOST_PROBE_S = 1.0, 60.0
 
@@ -151,13 +153,14 @@ class NodeStates:
         A node that joins or is lost is not silent any more for the core.
         """
         events: list[Event] = []
+        for_s = min(self._monitor.deadlines.node_lost_s, MOST_SILENCE_S)
         for name, node in self._core.machine.nodes.items():
             if not node.up or name not in self._monitor.nodes:
                 self._silent_until.pop(name, None)
             elif silent_s := self._monitor.silence_of(name):
                 if self._silent_until.get(name, -inf) - now < RENEWAL_S:
                     log.warning("silent node=%s: no report for %.0f s", name, silent_s)
-                    self._silent_until[name] = until = now + self._monitor.deadlines.node_lost_s
+                    self._silent_until[name] = until = now + for_s
                     events.append(SilenceChanged(now, name, until))
             elif self._silent_until.pop(name, None) is not None:
                 log.info("node reports again node=%s", name)

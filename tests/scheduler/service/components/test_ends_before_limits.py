@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from waiting import wait_until
 from reshape.wire.codec import encode
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.protocol import messages as m
+from scheduler.service import driver
 
 WALLTIME_S = 0.05
 NODES = [NodeConfig(name, 1, launcher="none") for name in "ab"]
@@ -81,6 +83,24 @@ def test_its_node_is_lost(desk: Desk) -> None:
     desk = restarted(desk, node_lost_s=0.5)
     wait_until(lambda: tick(desk) or state(desk) == "NODE_FAIL")
     desk.components.journal.close()
+
+
+def test_its_node_is_never_lost(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk = restarted(desk, node_lost_s=inf)
+    tick(desk)
+    monkeypatch.setattr(driver, "MOST_AWAITED_S", 0.0)
+    for _ in range(2):
+        tick(desk)
+    assert state(desk) == "COMPLETING"
+    desk.components.journal.close()
+
+
+def test_each_turn_of_the_service_takes_long(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "STALL_S", -1.0)
+    tick(desk)
+    assert state(desk) == "RUNNING"
+    tick(desk)
+    assert state(desk) == "COMPLETING"
 
 
 def test_a_report_comes_with_the_tick_that_finds_the_job_overdue(desk: Desk) -> None:

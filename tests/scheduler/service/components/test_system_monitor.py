@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -85,7 +86,8 @@ def test_a_node_that_was_lost_says_for_how_long_its_agent_was_silent(tmp_path: P
 
 def test_a_silent_node_gets_no_job_until_it_reports(tmp_path: Path) -> None:
     nodes = [NodeConfig("a", 1, launcher="none"), NodeConfig("b", 1, launcher="none")]
-    desk = Desk(tmp_path / "service", nodes, deadlines=Deadlines(heartbeat_s=0.01))
+    deadlines = Deadlines(heartbeat_s=0.01, node_lost_s=inf)
+    desk = Desk(tmp_path / "service", nodes, deadlines=deadlines)
     core = desk.components.core
 
     def silent() -> set[str]:
@@ -141,6 +143,22 @@ def test_a_configuration_without_a_node_on_which_a_job_runs_is_refused(tmp_path:
     desk.hello(node="b", groups=[m.GroupStatus(job=1, group=1, alive=False, exit_code=0)])
     desk.components.journal.close()
     Desk(tmp_path / "service", [a]).components.journal.close()
+
+
+def test_a_job_on_a_removed_node_that_is_not_served_any_more_ends(tmp_path: Path) -> None:
+    """As on a node of a Slurm allocation that has ended; no agent can report on the job."""
+    nodes = [NodeConfig("a", 1, launcher="none"), NodeConfig("b", 2, launcher="slurm")]
+    desk = Desk(tmp_path / "service", nodes)
+    desk.hello(node="b")
+    desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 2, 60.0)))
+    desk.ask(b"x", m.ChangeMachine(change=m.DrainNode(node="b")))
+    desk.ask(b"x", m.ChangeMachine(change=m.RemoveNode(node="b")))
+    assert desk.components.core.jobs[1].state is JobState.STARTING
+    desk.components.journal.close()
+    desk = Desk(tmp_path / "service", nodes[:1])
+    desk.turn()
+    assert desk.components.core.jobs[1].state is JobState.NODE_FAIL
+    desk.components.journal.close()
 
 
 def test_a_configuration_without_a_partition_in_which_a_job_waits_is_refused(
