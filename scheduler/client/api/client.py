@@ -118,10 +118,8 @@ class JobHandle:
                     return ended
                 if until is None or time.monotonic() < until:
                     self._client.info(_left_s(until))
-            except ServerUnproven:
-                raise
-            except ServiceUnavailable:
-                self._client._check_is_there()
+            except ServiceUnavailable as error:
+                self._client._check_is_there(error)
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
 
@@ -136,10 +134,8 @@ class JobHandle:
             try:
                 has_ended = self.info().ended_at is not None
                 told = explanation(self._client, self.number)
-            except ServerUnproven:
-                raise
-            except ServiceUnavailable:
-                self._client._check_is_there()
+            except ServiceUnavailable as error:
+                self._client._check_is_there(error)
                 has_ended = False
             else:
                 seen: Counter[str] = Counter()
@@ -227,6 +223,7 @@ class Client:
         if access is not None and not self.service.is_file():
             raise ReshapeError(f"there is no access file {self.service}")
         self._connection: ServiceConnection | None = None
+        self._has_answered = False
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -371,10 +368,12 @@ class Client:
     def ask(self, message: MessageBase, answer: type[A], timeout: float = ANSWER_S) -> A:
         """Send a message of `scheduler.protocol.messages`; its answer is of the type `answer`."""
         try:
-            return expect(answer, self._connected().request(message, timeout, CONNECT_S))
+            answered = self._connected().request(message, timeout, CONNECT_S)
         except ServiceUnavailable:
             self.close()
             raise
+        self._has_answered = True
+        return expect(answer, answered)
 
     def _connected(self) -> ServiceConnection:
         if self._connection is None:
@@ -390,8 +389,14 @@ class Client:
             return None
         return answer.jobs[0] if isinstance(answer, m.JobListing) else None
 
-    def _check_is_there(self) -> None:
-        """Raise `ServiceUnavailable` if the service has ended, as far as this host can tell."""
+    def _check_is_there(self, error: ServiceUnavailable) -> None:
+        """Raise `ServiceUnavailable` if the service has ended, as far as this host can tell.
+
+        A forwarded port accepts connections, and closes them, while the service restarts. So the
+        server key is wrong only if the service has never answered.
+        """
+        if isinstance(error, ServerUnproven) and not self._has_answered:
+            raise error
         if not is_access_file(self.service):
             service_in(self.service)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -243,6 +244,59 @@ def test_an_unknown_key_and_a_wrong_server_key_are_refused(
     with Client(path) as client, pytest.raises(ServerUnproven):
         client.job(1).wait()
     assert queue(station.admin) == []
+
+
+@contextmanager
+def forwarded(port: int) -> Iterator[tuple[int, threading.Event]]:
+    """Forward a port, as ssh does.
+
+    Yields
+    ------
+    the new port; an event that closes its connections, present and later ones, at once.
+    """
+    closes, ends = threading.Event(), threading.Event()
+
+    def forward() -> None:
+        others: dict[socket.socket, socket.socket] = {}
+        while not ends.is_set():
+            ready, _, _ = select.select([listener, *others], [], [], 0.02)
+            if listener in ready:
+                one, other = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                others |= {one: other, other: one}
+            for each in others.keys() & ready:
+                with suppress(OSError):  # its peer has gone
+                    others[each].sendall(each.recv(1 << 16))
+            while others and closes.is_set():
+                others.popitem()[0].close()
+        for each in others:
+            each.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=forward)
+        thread.start()
+        try:
+            yield listener.getsockname()[1], closes
+        finally:
+            ends.set()
+            thread.join()
+
+
+def test_a_wait_goes_on_where_a_forwarded_port_closes_connections(
+    station: Station, tmp_path: Path
+) -> None:
+    """As while the service restarts; the service has proved its key before."""
+    path = tmp_path / "forwarded.json"
+    path.touch(0o600)
+    with forwarded(station.port) as (port, closes):
+        endpoint = f"tcp://127.0.0.1:{port}"
+        access = msgspec.structs.replace(read_access(station.admin), endpoint=endpoint)
+        path.write_bytes(msgspec.json.encode(access))
+        with Client(path) as client:
+            job = client.submit(["true"], 1)
+            closes.set()
+            client.close()  # it connects again
+            with pytest.raises(TimeoutError):
+                job.wait(4.0)
 
 
 def test_plain_text_and_peers_without_a_key_are_refused(station: Station) -> None:
