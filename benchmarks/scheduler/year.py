@@ -1,11 +1,10 @@
 """A service after a year: a journal of many ended jobs, measured at the socket.
 
     python benchmarks/scheduler/year.py [--jobs 2000] [--dir DIR] [--json]
-    python benchmarks/scheduler/year.py --jobs 1000000 --points 100
+    python benchmarks/scheduler/year.py --jobs 1000000
 
-writes a journal as a service leaves it that has run `--jobs` jobs and compacted their resize points
-(`--points` each, kept as sums). Then it starts a real service in that
-directory and measures
+writes a journal as a service leaves it that has run `--jobs` jobs and removed their resize points.
+Then it starts a real service in that directory and measures
 
 - the time from the start of `serve` to its first answer, and the memory of its two processes;
 - the latency of `history` (pages, filters) and of `explain`, until the answer has arrived; decoding
@@ -68,7 +67,7 @@ from scheduler.service.components.admission import Admission
 CONFIG = ServeConfig(nodes=(NodeConfig("local", 8),), scenario="fcfs-pr")
 USERS, NAMES = 20, 50
 #: Jobs that a core decides on, and resize points of each; the others repeat them.
-MADE, MADE_POINTS = 1000, 5
+MADE, POINTS = 1000, 5
 #: Every so many of these copies one has failed.
 FAILING = 37
 SIZE, MOST = 2, 4
@@ -100,8 +99,8 @@ def submission_of(number: int) -> m.Submission:
     )
 
 
-def write(path: Path, jobs: int, points: int) -> None:
-    """Write a compacted journal of ended jobs, whose sums are for so many resize points of each."""
+def write(path: Path, jobs: int) -> None:
+    """Write a compacted journal of ended jobs."""
     began = time.time() - jobs * EVERY_S - 60.0
     made = min(jobs, MADE)
     journal = Journal(path)
@@ -116,13 +115,13 @@ def write(path: Path, jobs: int, points: int) -> None:
     decide(NodeJoined(began, "local", 8))
     for number in range(1, made + 1):
         at = began + number * EVERY_S
-        _one_job(journal, core, decide, number, at, min(points, MADE_POINTS))
+        _one_job(journal, core, decide, number, at)
         if number % 100 == 0:
             journal.commit()
     Retention(journal, JournalConfig(keep_resize_points=0)).finish()
     journal.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        _repeat(db, jobs, made, max(points - MADE_POINTS, 0))
+        _repeat(db, jobs, made)
 
 
 def _one_job(
@@ -131,7 +130,6 @@ def _one_job(
     decide: Callable[..., list[Any]],
     number: int,
     at: float,
-    points: int,
 ) -> None:
     """Run one job that expands as often as it may."""
     submission = submission_of(number)
@@ -141,7 +139,7 @@ def _one_job(
     decide(JobStarted(at + 1, number))
     job = core.jobs[number]
     resize: Expand | None = None
-    for k in range(points):
+    for k in range(POINTS):
         now = at + 2 + k * POINT_S
         orders = decide(
             ResizePoint(now, number, k + 1, iteration_s(job.size), data_bytes=DATA_BYTES)
@@ -162,7 +160,7 @@ def _one_job(
         epoch=0,
         size=job.size,
         registered_bytes=DATA_BYTES,
-        iteration=points,
+        iteration=POINTS,
         iteration_s=iteration_s(job.size),
     )
     info = describe(
@@ -179,13 +177,8 @@ def _one_job(
     journal.note_core(core.record())
 
 
-def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int) -> None:
-    """Copy the rows of the first jobs for all others, with their numbers and times.
-
-    Parameters
-    ----------
-    more : resize points of a copy beyond those of its original.
-    """
+def _repeat(db: sqlite3.Connection, jobs: int, made: int) -> None:
+    """Copy the rows of the first jobs for all others, with their numbers and times."""
     columns = {
         "jobs": "job+:n, token, moved_submission(submission, token, job, job+:n)",
         "records": f"job+:n, CASE WHEN (job+:k)%{FAILING}=0 THEN 'FAILED' ELSE state END, user,"
@@ -194,8 +187,6 @@ def _repeat(db: sqlite3.Connection, jobs: int, made: int, more: int) -> None:
         "events": "NULL, batch, job+:n, kind, event",
         "orders": 'NULL, batch, job+:n, kind, at+:t, "order"',
         "phases": "NULL, job+:n, serial, at+:t, phase, detail",
-        "sums": f"job+:n, size, points+(size={MOST})*{more},"
-        f" iteration_s+(size={MOST})*{more * iteration_s(MOST)}, last_at+:t",
     }
     db.create_function("moved_submission", 4, _moved_submission)
     db.create_function("moved_record", 3, _moved_record)
@@ -398,7 +389,6 @@ def main() -> None:
     """Print the table, or the same as JSON."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--jobs", type=int, default=2000, help="ended jobs (2000)")
-    parser.add_argument("--points", type=int, default=100, help="resize points of each (100)")
     parser.add_argument("--repeat", type=int, default=100, help="questions of each kind (100)")
     parser.add_argument("--dir", type=Path, help="where the journal is written, and kept")
     parser.add_argument("--json", action="store_true")
@@ -408,7 +398,7 @@ def main() -> None:
         place.create()
         if not place.journal.exists():
             began = time.perf_counter()
-            write(place.journal, options.jobs, options.points)
+            write(place.journal, options.jobs)
             seconds = time.perf_counter() - began
             print(f"wrote {options.jobs} jobs in {seconds:.0f} s", file=sys.stderr)
         rows = measure(place, options.jobs, options.repeat)
