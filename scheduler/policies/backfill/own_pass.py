@@ -12,10 +12,11 @@ the reservation table of `scheduler.policies.backfill.table_pass`.
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping
-from math import inf, isnan
+from math import inf, isnan, nan
+from numbers import Real
 from operator import index
 from types import MappingProxyType
-from typing import Any, Protocol, SupportsIndex, TypeAlias
+from typing import Any, Protocol, SupportsFloat, SupportsIndex, TypeAlias
 
 import msgspec
 
@@ -200,7 +201,7 @@ class CurrentPass(MachineNow):
             self._reserved[own.id] = at
         return at
 
-    def expect(self, job: JobView, at: float) -> None:
+    def expect(self, job: JobView, at: SupportsFloat) -> None:
         """Note when a queued job is expected to start, s, without keeping anything for it.
 
         For jobs to which this policy leaves what contractions free.
@@ -210,9 +211,10 @@ class CurrentPass(MachineNow):
         ValueError : `at` is no number; the job is not queued.
         """
         own = self._queued(job)
-        if not isinstance(at, (int, float)) or isnan(at):
+        time = float(at) if isinstance(at, Real) else nan
+        if isnan(time):
             raise ValueError(f"job {own.id} is expected to start at {at!r}, which is no number")
-        self._reserved[own.id] = at
+        self._reserved[own.id] = time
 
     def start_in_order(self) -> None:
         """Start jobs in queue order while they fit (FCFS), without any reservation."""

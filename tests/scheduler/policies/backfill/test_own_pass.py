@@ -138,6 +138,7 @@ def test_what_a_pass_sees() -> None:
         (lambda own: own.start(own.queue[0], Reason("Own", "{n}")), "cannot be recorded: KeyError"),
         (lambda own: own.start(own.queue[0], None, 2.0), "cannot be interpreted as an integer"),
         (lambda own: own.expect(own.queue[0], nan), "expected to start at nan, which is no number"),
+        (lambda own: own.expect(own.queue[0], "soon"), "start at 'soon', which is no number"),
         (lambda own: [own.start(job) for job in own.in_order()], r"a loop over in_order\(\): loop"),
     ],
 )
@@ -155,6 +156,19 @@ def test_a_pass_may_give_numbers_of_numpy() -> None:
     assert isinstance(order, Start)
     assert order_decoder.decode(encode_order(order)) == order
     assert str(order.reason) == "2 0.5 [Own]"
+
+
+@pytest.mark.parametrize("at", [np.float32(7), np.float64(7), np.int64(7), 7])
+def test_a_pass_may_expect_a_start_at_any_kind_of_number(at: Any) -> None:
+    expected: list[float] = []
+
+    def expect(current: CurrentPass) -> None:
+        current.expect(current.queue[0], at)
+        expected.extend(current.reserved.values())
+
+    _submit(_core(Calls(expect), Machine([("n", 4)])), 0.0, (2, 10.0))
+    assert expected == [7.0]
+    assert type(expected[0]) is float
 
 
 def test_a_loop_over_the_jobs_in_order_may_end_with_a_start() -> None:
