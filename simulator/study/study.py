@@ -275,7 +275,7 @@ def _full(tree: Located, plan: StudyFile, *, keeps_seeds: bool) -> StudyFile:
         plan,
         fixed=fixed | more.fixed,
         grid=grid | more.grid,
-        cases=more.cases or plan.cases,
+        cases=more.cases if "cases" in tree.values["full"] else plan.cases,
         seeds=plan.seeds if keeps_seeds or more.seeds is None else more.seeds,
     )
 

@@ -221,6 +221,18 @@ def test_full_replaces_fields_of_the_study(here: Path) -> None:
         read_study(here / "squares.yaml", full=True)
 
 
+@pytest.mark.parametrize(
+    ("cases", "full"), [("", [5]), ("cases: [], ", [6]), ("cases: [{a: 7}], ", [7])]
+)
+def test_full_replaces_all_cases(here: Path, cases: str, full: list[int]) -> None:
+    (here / "full.yaml").write_text(
+        "study: s\nrun: squares:run\ncases: [{a: 5}]\ngrid: {c: [3]}\n"
+        f"full: {{{cases}seeds: 1}}\n"
+    )
+    runs = read_study(here / "full.yaml", full=True).runs
+    assert [run.get("a", 6) for run in runs] == full
+
+
 def test_runs_are_cases_times_grid_times_seeds(here: Path) -> None:
     cases = "cases: [{a: 1, grid: {b: [1, 2], c: [5, 6]}}, {a: 2, b: 3}]\nseeds: 2\ngrid:"
     file = here / "squares.yaml"
