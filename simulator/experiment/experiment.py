@@ -85,7 +85,8 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
                 whole[field] = _jobs(current).with_field(below, value)
             elif field == "scenario" and isinstance(current, str | Mapping):
                 named = {"name": current} if isinstance(current, str) else current
-                whole[field] = {**named, below: value}
+                others = {key: known for key, known in named.items() if key != below}
+                whole[field] = {**others, below: value}  # of two for one field the last counts
             elif field == "scenario":
                 what = type(current).__name__
                 fix = "give the scenario by name or as a mapping, or change the object"

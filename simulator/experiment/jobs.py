@@ -251,6 +251,8 @@ class Jobs:
             raise ConfigError(f"unknown field{nearest(name, _KINDS)}", field=f"jobs.{path}")
         present = msgspec.to_builtins(getattr(self.fields, name))
         data = _with_member(present, below, plain_numbers(value))
+        if name == "resizable" and data is None:
+            return self._changed(resizable=None)
         return self._changed(**{name: converted(data, _KINDS[name], f"jobs.{name}")})
 
     def load(

@@ -35,6 +35,7 @@ from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
 from simulator.engine.physics import ContiguityGain, Sharing
+from simulator.experiment.settings import OF_SCENARIO, scenario_of
 from simulator.many_centres.rules import described_centres, rules_named
 from simulator.many_centres.run import site_of
 from simulator.pools import PooledSite
@@ -571,6 +572,15 @@ def test_replace_below_a_field() -> None:
     costs = first.replace(**{"jobs.resizable.cost.join_s": 3.0}).jobs.fields.resizable
     assert costs is not None
     assert costs.cost == {"join_s": 3.0}
+    assert first.replace(**{"jobs.resizable": None}).jobs.fields.resizable is None
+
+
+def test_what_replace_sets_below_a_scenario_counts_last() -> None:
+    both = {"name": "malleable", "resizing.slack": 2, "resizing": {"slack": 3}}
+    made = Experiment(COLUMNS, scenario=both).replace(**{"scenario.resizing.slack": 4})
+    assert scenario_of(made.scenario, dict.fromkeys(OF_SCENARIO)) == scenario(
+        "malleable", {"resizing.slack": 4}
+    )
 
 
 @pytest.mark.parametrize(
