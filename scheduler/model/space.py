@@ -7,7 +7,7 @@ when some jobs have ended, or what is left without some processors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Protocol, TypeAlias, cast
+from typing import Final, Protocol, TypeAlias, cast
 
 from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
@@ -16,57 +16,62 @@ NONE = ProcSet()
 
 #: Divides a set of processors by node; the keys name the nodes.
 Division: TypeAlias = Callable[[ProcSet], Mapping[str, ProcSet]]
+#: Groups in a block.
+BLOCK_LENGTH: Final = 64
 
 
 class Groups:
     """Number of free processors in each aligned range of `size` numbers.
 
+    The largest count of each block of groups is kept. A search compares these, and looks through
+    one block.
+
     Parameters
     ----------
     size : processors of a group; group i holds the numbers from ``i * size`` on.
-    free : processors that are free.
+    free : free processors.
     """
 
     def __init__(self, size: int, free: ProcSet = NONE) -> None:
         self.size = size
         self._counts = [0]
-        self._most = 0  # largest count; -1: it must be computed again
+        self._most = [0]  # largest count of each block; -1: it must be computed again
         self.change(free, 1)
 
     def copy(self) -> Groups:
         """Independent copy."""
         other = Groups(self.size)
-        other._counts, other._most = self._counts.copy(), self._most
+        other._counts, other._most = self._counts.copy(), self._most.copy()
         return other
 
     def first(self, processors: int) -> int | None:
         """First group with this many free processors; None if there is none."""
-        counts = self._counts
-        if self._most < 0:
-            self._most = max(counts)
-        if self._most < processors:
-            return None
-        group = 0
-        while counts[group] < processors:
-            group += 1
-        return group
+        counts, most = self._counts, self._most
+        for block in range(len(most)):
+            group = block * BLOCK_LENGTH
+            if most[block] < 0:
+                most[block] = max(counts[group : group + BLOCK_LENGTH])
+            if most[block] >= processors:
+                while counts[group] < processors:
+                    group += 1
+                return group
+        return None
 
     def change(self, processors: ProcSet, by: int) -> None:
         """Count these processors as free (`by` 1) or taken (-1); they were the opposite before."""
-        size, counts = self.size, self._counts
+        size, counts, most = self.size, self._counts, self._most
         for first, last in processors.intervals:
             i, j = first // size, last // size
             if j >= len(counts):
                 counts += [0] * (j + 1 - len(counts))
+                most += [0] * (j // BLOCK_LENGTH + 1 - len(most))
             counts[i] += by * (min(last + 1, (i + 1) * size) - first)
             if i < j:
                 for whole in range(i + 1, j):
                     counts[whole] += by * size
                 counts[j] += by * (last - j * size + 1)
-            if by > 0 and self._most >= 0:
-                self._most = max(self._most, *counts[i : j + 1])
-        if by < 0:
-            self._most = -1
+            for block in range(i // BLOCK_LENGTH, j // BLOCK_LENGTH + 1):
+                most[block] = -1
 
 
 class FreeView(Protocol):
