@@ -6,8 +6,8 @@ to the earliest time at which it fits, so that no job starts later than it was r
 Feitelson). Otherwise only new jobs are examined. A reservation that cannot be kept (a job exceeded
 its estimate or was expanded) is made again, and so are the ones behind it.
 
-With k reservations jobs are examined one by one until k of them hold a reservation; the search
-trees of the queue then find the other jobs that may start now.
+With k reservations jobs are examined one by one until k of them hold a reservation; the index of
+the queue then finds the other jobs that may start now.
 
 If the depth of passes is limited, only the first jobs of the queue are examined and hold
 reservations.
