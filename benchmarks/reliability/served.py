@@ -21,6 +21,7 @@ from faults import FOLDER_VARIABLE, Round
 
 from scheduler.journal.journal import Journal
 from scheduler.node.directory import ServiceDirectory
+from scheduler.service import connections
 from scheduler.service.components.transactions import Transactions
 from scheduler.service.connections import Connections
 
@@ -28,7 +29,7 @@ around = Round(Path(os.environ[FOLDER_VARIABLE]))
 directory = ServiceDirectory(around.folder / "service")
 directory.create()
 endpoint = directory.endpoint
-wall = time.time
+wall, send = time.time, connections._send
 
 
 def jumping() -> float:
@@ -55,11 +56,11 @@ class Wire:
         """Return other members of the socket."""
         return getattr(self._socket, name)
 
-    def send_multipart(self, frames: list[bytes], flags: int = 0) -> None:
+    def send(self, identity: bytes, frames: list[bytes]) -> None:
         """Send a message; it may be lost or be sent twice."""
         around.reach("step before sending", endpoint)
         for _ in range(self._copies()):
-            self._socket.send_multipart(frames, flags)
+            send(self._socket, identity, frames)
         around.reach("step after sending", endpoint)
 
     def recv_multipart(self, flags: int = 0) -> list[bytes]:
@@ -109,7 +110,14 @@ def patch() -> None:
         start(self, *args)
         self._local = Wire(self._local)  # type: ignore[assignment]
 
+    def sent(router: Any, identity: bytes, frames: list[bytes]) -> None:
+        if isinstance(router, Wire):
+            router.send(identity, frames)
+        else:
+            send(router, identity, frames)
+
     replace: Callable[[Any, str, Any], None] = setattr
+    replace(connections, "_send", sent)
     replace(Journal, "commit", slow_commit)
     replace(Transactions, "_note", noted)
     replace(Connections, "__init__", started)

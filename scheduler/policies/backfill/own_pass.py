@@ -389,7 +389,8 @@ def _recordable(reason: Reason) -> Reason:
     if not isinstance(reason, Reason):
         raise TypeError(f"a reason must be a Reason, got {reason!r}")
     try:
-        facts = {name: plain_value(fact) for name, fact in reason.facts.items()}
+        raw: Any = reason.facts  # whatever a pass has put there
+        facts = {name: plain_value(raw[name]) for name in raw}
         plain = Reason(reason.rule, reason.text, facts)
         _json.encode(plain)
         plain.text.format(**facts)
