@@ -339,7 +339,7 @@ def test_a_signal_is_sent_until_the_agent_has_it(desk: Desk, folder: Path) -> No
         return [message for _, message in desk.sent if isinstance(message, m.SignalGroup)]
 
     desk.hello()
-    desk.driver.tick(start_agents=False, heard_all=True)  # the first one wakes no job up
+    desk.driver.tick(start_agents=False, heard_all=False)  # the first one wakes no job up
     job = submit(desk, signal="USR1@60", walltime_s=60.0)
     ask(desk, m.Explain(job=job))
     desk.driver.tick(start_agents=False, heard_all=False)  # all of the walltime is left
