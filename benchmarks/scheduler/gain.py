@@ -15,8 +15,8 @@ between, so that a machine of few cores runs as many processes as one of many. I
 much less work and take as long. The product of ``--processors`` and ``--share`` should be at most a
 third of the cores: starts of groups and the service need cores, too, and take longer than on cores
 of their own. So jobs should be long: with ``--work 2.7`` they have 2.7 times as many iterations.
-With ``--work 10.8 --spread 4`` they also come at intervals that are four times as long, so that
-starts take a fourth of the time in relation to them.
+With ``--work 4 --spread 4`` they also come at intervals that are four times as long, so that starts
+take a fourth of the time in relation to them, which is about what they take on real cores.
 
 ``--simulate`` simulates the same jobs as on cores of their own: with the times that such a program
 took on 1 to 16 cores, and starts of half a second.
