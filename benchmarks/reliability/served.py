@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import zmq
@@ -51,6 +52,7 @@ class Wire:
         self._socket = socket
         self._numbers = random.Random(sum(map(ord, str(around.faults))))
         self._late: list[list[bytes]] = []  # received and to be delivered later
+        self._frames: list[SimpleNamespace] = []  # of the message that is being delivered
 
     def __getattr__(self, name: str) -> Any:
         """Return other members of the socket."""
@@ -63,7 +65,15 @@ class Wire:
             send(self._socket, identity, frames)
         around.reach("step after sending", endpoint)
 
-    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+    def recv(self, flags: int = 0, copy: bool = False) -> SimpleNamespace:
+        """Receive a frame of the next message."""
+        if not self._frames:
+            parts = self._message(flags)
+            last = len(parts) - 1
+            self._frames = [SimpleNamespace(bytes=p, more=k < last) for k, p in enumerate(parts)]
+        return self._frames.pop(0)
+
+    def _message(self, flags: int) -> list[bytes]:
         """Receive a message; it may be lost, come twice, or come after later ones."""
         while True:
             try:
