@@ -6,6 +6,7 @@ it to end. Environment variables inject faults and change the runtime:
 
     KILL        group:rank:when:function; kills that process before or after a function of the
                 runtime is called
+    KILL_WHEN   path of a file; the process that KILL names waits for it before it dies
     KILL_FILE   path of a file that may contain the same and appear at any time
     STOP        group:rank:path; that process stops in its first move, and creates a file then
     FAULT       name of a step that fails
@@ -73,6 +74,8 @@ def wrap(name: str, before: Callable[..., Any] | None, after: Callable[..., Any]
 
 
 def kill_self(*_: Any) -> None:
+    while "KILL_WHEN" in os.environ and not os.path.exists(os.environ["KILL_WHEN"]):
+        time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

@@ -260,11 +260,17 @@ def test_a_job_on_two_hosts_restarts_where_its_segments_are(tmp_path: Path, vict
 def test_a_joining_process_that_dies_in_an_abandoned_move_leaves_no_segment(
     tmp_path: Path,
 ) -> None:
-    """The joining group corrupts an element, so all ranks give the move up; then a rank dies."""
+    """The joining group corrupts an element, so all ranks give the move up; then a rank dies.
+
+    Not earlier: what MPI has accepted from a process may die with it, and the others would wait.
+    """
+    told = tmp_path / "told"
+    fault = {"FAULT": "corrupt", "KILL": "1:1:before:abandon", "KILL_WHEN": str(told)}
     with job(tmp_path) as driver:
         first = driver.start(2, "first")
-        group = driver.ready(2, FAULT="corrupt", KILL="1:1:before:abandon")
+        group = driver.ready(2, **fault)
         report = driver.join(group)
+        told.touch()
         assert "the checksum of a has changed" in report.why
         await_failure(driver, group)
         assert driver.segments
