@@ -101,7 +101,7 @@ def parse_moment(text: str, now: float, *, past: bool = False) -> float:
 
     The forms are ``now``, ``now+3days`` and ``now-1:00:00`` (a number alone has seconds),
     ``today``, ``tomorrow``, a time of day (``16:00``, ``4:00pm``, ``noon``),
-    ``MM/DD[/YY][-HH:MM[:SS]]`` and ``YYYY-MM-DD[THH:MM[:SS]]``.
+    ``MM/DD[/YY][-HH:MM[:SS]]`` and ``YYYY-MM-DD[THH:MM[:SS]]``, also without the dashes.
 
     Parameters
     ----------
@@ -150,7 +150,8 @@ def _moment(text: str, now: float, past: bool) -> datetime | None:
         moment = datetime(own_year, int(month), int(day), *clock)
         is_next = year is None and not past and moment < midnight
         return moment.replace(year=own_year + 1) if is_next else moment
-    return datetime.fromisoformat(text) if re.match(r"\d{4}-", text, re.ASCII) else None
+    is_iso = re.match(r"\d{4}-|\d{8}(?:T|$)", text, re.ASCII)
+    return datetime.fromisoformat(text) if is_iso else None
 
 
 def _time_of_day(word: str) -> tuple[int, int, int] | None:

@@ -27,6 +27,7 @@ from scheduler.client.requests.slurm_manual import SACCT, SINFO, SQUEUE
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
 from scheduler.text.formats import format_time
+from scheduler.text.plain import plain
 
 #: Formats of squeue(1): without an option, with --long and with --start.
 _JOBS = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -148,8 +149,15 @@ def states(text: str) -> set[str]:
 def chosen(
     jobs: Iterable[JobInfo], options: Mapping[str, str], **choices: str | Container[str] | None
 ) -> list[JobInfo]:
-    """Choose jobs by the options jobs, name, partition and nodelist, and by further fields."""
+    """Choose jobs by the options jobs, name, partition and nodelist, and by further fields.
+
+    Raises
+    ------
+    ReshapeError : the name of a job begins with no number.
+    """
     words = {word for word in options.get("jobs", "").replace(" ", "").split(",") if word}
+    if unknown := [word for word in sorted(words) if not re.match("[1-9]", word)]:
+        raise ReshapeError(f"Invalid job id: {plain(unknown[0])}")
     nodes = {*hosts(options["nodelist"])} if "nodelist" in options else None
     choices |= {name: options.get(name) for name in ("name", "partition")}
     return [
