@@ -27,6 +27,7 @@ from scheduler.client.requests.submission import check_places, prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts
 from scheduler.model.arrays import LAST, JobName, TaskArray, positions_of
 from scheduler.model.procset import ProcSet
+from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.client import A, ServiceConnection, connect, expect
 
@@ -45,6 +46,8 @@ MOST_ENDED, PAGE = 500, 1000
 ASK_AGAIN_S = 5.0
 #: Seconds between two looks at a job that is watched.
 WATCH_S = 0.5
+#: Seconds for which waits and watches go on while no service runs, which may be restarted.
+RESTART_S = 60.0
 
 
 class HistoryOptions(TypedDict, total=False):
@@ -105,6 +108,7 @@ class JobHandle:
         Raises
         ------
         TimeoutError : the job has not ended in this time.
+        ServiceUnavailable : no service has run in the directory for `RESTART_S`.
         """
         try:
             limit_s = parse_walltime(timeout) if isinstance(timeout, str) else timeout
@@ -120,6 +124,7 @@ class JobHandle:
                     self._client.info(_left_s(until))
             except ServiceUnavailable as error:
                 self._client._check_is_there(error)
+                time.sleep(min(WATCH_S, _left_s(until)))
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
 
@@ -224,6 +229,7 @@ class Client:
             raise ReshapeError(f"there is no access file {self.service}")
         self._connection: ServiceConnection | None = None
         self._has_answered = False
+        self._gone_since: float | None = None  # by the monotonic clock
 
     def __enter__(self) -> Self:
         """Return the client; it is closed at the end of the block."""
@@ -378,6 +384,7 @@ class Client:
     def _connected(self) -> ServiceConnection:
         if self._connection is None:
             self._connection = connect(self.service)
+            self._gone_since = None
         return self._connection
 
     def _await_end(self, job: int, timeout: float) -> m.JobInfo | None:
@@ -390,14 +397,19 @@ class Client:
         return answer.jobs[0] if isinstance(answer, m.JobListing) else None
 
     def _check_is_there(self, error: ServiceUnavailable) -> None:
-        """Raise `ServiceUnavailable` if the service has ended, as far as this host can tell.
+        """Raise `ServiceUnavailable` if the service ended `RESTART_S` ago, or never ran here.
 
+        From another host it cannot be told that a service has ended.
         A forwarded port accepts connections, and closes them, while the service restarts. So the
         server key is wrong only if the service has never answered.
         """
         if isinstance(error, ServerUnproven) and not self._has_answered:
             raise error
-        if not is_access_file(self.service):
+        if is_access_file(self.service):
+            return
+        self._gone_since = self._gone_since or time.monotonic()
+        is_late = time.monotonic() - self._gone_since > RESTART_S
+        if is_late or not ServiceDirectory(self.service).journal.exists():
             service_in(self.service)
 
 

@@ -39,12 +39,18 @@ def test_a_watch_neither_loses_nor_repeats_a_line_when_the_service_restarts(serv
         service.job(2).cancel()
 
 
-def test_jobs_are_awaited_across_a_restart(served: Any) -> None:
+def test_jobs_are_awaited_across_a_restart(served: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     served.start("--processors", "8")
     with Client(served.directory) as service:
         jobs = [service.submit(UNTIL_GO, cwd=served.work) for _ in range(8)]
         served.until(8, "RUNNING")
         served.kill()
+        with pytest.raises(TimeoutError):  # it goes on without a service
+            jobs[0].wait(1.0)
+        with monkeypatch.context() as patch:
+            patch.setattr(client, "RESTART_S", 0.0)
+            with pytest.raises(ServiceUnavailable, match="is gone"):
+                jobs[0].wait()
         served.start("--processors", "8")
         (served.work / "go").touch()
         assert [job.wait().exit_code for job in jobs] == [5] * 8
@@ -64,6 +70,8 @@ def test_where_there_is_no_service(served: Any, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("RESHAPE_DIR", str(served.directory))
     with pytest.raises(ServiceUnavailable, match="start it with 'reshape serve"):
         Client().info()
+    with pytest.raises(ServiceUnavailable, match="start it with 'reshape serve"):
+        Client().job(1).wait()
     with pytest.raises(ReshapeError, match="there is no access file"):
         Client(access=os.devnull + "x")
     with pytest.raises(ReshapeError, match="leave one out"):
