@@ -226,7 +226,7 @@ class Resizes:
             return None
         soon = self.soon(job)
         until = job.estimated_end if job.estimated_end > state.now else soon
-        blocked = state.blocked(job, state.now, min(soon, until))
+        blocked = state.to_leave(job, min(soon, until))
         return self._contract_off(job, blocked, self._exclusion_reason) if blocked else None
 
     def answer_request(self, job: Job, bounds: SizeBounds) -> AnswerRequest:

@@ -234,11 +234,11 @@ class SchedulerState:
         start = own.begin if own.begin > self.now else self.now
         return start + job.estimate_s <= own.end
 
-    def blocked(self, job: Job, start: float, until: float) -> ProcSet:
-        """Processors that exclusions keep from a job at any time from `start` to `until` (s)."""
-        if not self.excluding:
-            return NONE
-        return self.exclusions.blocked(job.spec.reservation, start, until, self.machine.numbers)
+    def to_leave(self, job: Job, until: float) -> ProcSet:
+        """Processors that exclusions let a live job leave before `until` (s), if it can."""
+        return self.exclusions.blocked(
+            job.spec.reservation, self.now, until, self.machine.numbers, brief=False
+        )
 
     def kept_from(self, job: Job) -> ProcSet:
         """Processors that exclusions, or its request of nodes, keep from a job if it gets them now.

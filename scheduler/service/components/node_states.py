@@ -43,6 +43,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.node.slurm import BatchState, BatchStatus
 from scheduler.protocol import messages as m
 from scheduler.service.components.system_monitor import SAME_END_S, SystemMonitor, given_back_at
+from scheduler.state.exclusions import silent_agent_of
 from scheduler.text.formats import format_moment, listed
 from scheduler.text.plain import LONGEST_REASON, check_text
 
@@ -94,7 +95,6 @@ class NodeStates:
         # Node -> job -> time of its failed start there.
         self._unstarted: dict[str, dict[int, float]] = {}
         self._probing: dict[str, Probing] = {}
-        self._silent_until: dict[str, float] = {}  # of the latest event of each silent node
 
     def table(self) -> list[m.NodeInfo]:
         """Describe all nodes, in the order of the configuration."""
@@ -154,15 +154,16 @@ class NodeStates:
         """
         events: list[Event] = []
         for_s = min(self._monitor.deadlines.node_lost_s, MOST_SILENCE_S)
+        exclusions = self._core.exclusions
         for name, node in self._core.machine.nodes.items():
             if not node.up or name not in self._monitor.nodes:
-                self._silent_until.pop(name, None)
-            elif silent_s := self._monitor.silence_of(name):
-                if self._silent_until.get(name, -inf) - now < RENEWAL_S:
+                continue
+            known = exclusions.get(silent_agent_of(name))
+            if silent_s := self._monitor.silence_of(name):
+                if known is None or known.end - now < RENEWAL_S:
                     log.warning("silent node=%s: no report for %.0f s", name, silent_s)
-                    self._silent_until[name] = until = now + for_s
-                    events.append(SilenceChanged(now, name, until))
-            elif self._silent_until.pop(name, None) is not None:
+                    events.append(SilenceChanged(now, name, now + for_s))
+            elif known is not None:
                 log.info("node reports again node=%s", name)
                 events.append(SilenceChanged(now, name, None))
         return events

@@ -14,6 +14,7 @@ from reshape.errors import ConfigError
 from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.journal.replay import compare
+from scheduler.model.events import NodeJoined
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 
@@ -102,6 +103,9 @@ def test_a_silent_node_gets_no_job_until_it_reports(tmp_path: Path) -> None:
     query = "SELECT count(*) FROM events WHERE kind='SilenceChanged'"
     desk.turn()
     assert next(desk.components.journal.rows(query))[0] == 1, "one event for each silence"
+    desk.driver.decide([NodeJoined(core.now, "b", 1)])  # as if it were granted until another time
+    assert not core.exclusions
+    assert silent() == {"silent agent of node b"}
     jobs = [submit(desk) for _ in range(2)]
     assert [core.jobs[job].state for job in jobs] == [JobState.STARTING, JobState.PENDING]
     desk.hello(node="b", incarnation="b", host="h")
