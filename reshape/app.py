@@ -24,6 +24,7 @@ from reshape.abort import (
     tell,
     write_whole_lines,
 )
+from reshape.agree import all_values
 from reshape.data.each_size import ClosingError, EachSize
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
@@ -32,7 +33,6 @@ from reshape.errors import ReshapeError
 from reshape.files.job_folder import AT, PLACE, Slot
 from reshape.leak_report import omit_descriptions
 from reshape.registrations import Registrations
-from reshape.resizing.agree import all_values
 from reshape.resizing.joining import Address
 from reshape.resizing.resize_points import assemble, await_join, greet, join_job, resize_point
 from reshape.resizing.transaction import begin_anew, disconnect

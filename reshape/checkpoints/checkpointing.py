@@ -16,6 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
+from reshape.agree import RolledBackError, agreed, found_by
 from reshape.checkpoints.directory import RESTART_VARIABLE, CheckpointDirectory, Owner
 from reshape.checkpoints.manifest import (
     Manifest,
@@ -28,7 +29,6 @@ from reshape.checkpoints.manifest import (
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
-from reshape.resizing.agree import RolledBackError, agreed, found_by
 from reshape.resizing.move import pack_all
 from reshape.resizing.restart_point import state_of
 from reshape.times import parse_duration

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from redistribution import Cuts, Layout, Plan, Replicated
 from redistribution.axes import Indices
 from redistribution.layout import MemoryOrder
+from reshape.agree import agreed
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
 
@@ -128,13 +129,10 @@ def gather(array: Saved) -> NDArray[Any] | None:
     ReshapeError : on every rank: rank 0 has no memory for it.
     """
     comm, _, layout, local, order = array
-    whole, why = None, ""
-    if comm.rank == 0:
-        try:
+    whole = None
+    with agreed(comm, f"an array of shape {layout.shape} cannot be gathered", MemoryError):
+        if comm.rank == 0:
             whole = np.empty(layout.shape, local.dtype, order)
-        except MemoryError as error:
-            why = str(error)
-    _raise_if(comm, f"an array of shape {layout.shape} cannot be gathered", why)
     Plan(layout, Replicated(layout.shape, 1)).run(comm, local, whole, order=order)
     return whole
 
@@ -149,23 +147,26 @@ def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
     comm, is_hdf5 = arrays[0].comm, Path(path).suffix in HDF5_SUFFIXES
     if is_hdf5:
         arrays = [each._replace(order="C") for each in arrays]
-    what, why = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}", ""
+    what = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}"
     if len(arrays) > 1 and not is_hdf5:
         raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
-    if comm.rank == 0:
-        try:
-            with durable_file(_place(path)) as file:
-                (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
-        except (ValueError, TypeError, MemoryError, RuntimeError, ReshapeError) as error:
-            why = str(error)  # a RuntimeError: a link leads to itself
-        except OSError as error:
-            why = error.strerror or str(error)
-        comm.bcast(None, root=0)
-    else:
-        while (sent := comm.bcast(None, root=0)) is not None:
-            number, slab = sent
-            arrays[number].send(slab)
-    _raise_if(comm, what, why)
+    with agreed(comm, what, *_UNWRITABLE):
+        if comm.rank == 0:
+            try:
+                with durable_file(_place(path)) as file:
+                    (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
+            except OSError as error:
+                raise ReshapeError(error.strerror or str(error)) from None  # names no draft
+            finally:
+                comm.bcast(None, root=0)
+        else:
+            while (sent := comm.bcast(None, root=0)) is not None:
+                number, slab = sent
+                arrays[number].send(slab)
+
+
+#: A RuntimeError: a link leads to itself.
+_UNWRITABLE = (ValueError, TypeError, MemoryError, RuntimeError, ReshapeError)
 
 
 def _place(path: str | os.PathLike[str]) -> Path:
@@ -254,12 +255,9 @@ def load(array: Saved, path: str | os.PathLike[str]) -> None:
     """
     comm, name, layout, local, order = array
     share = Cuts.even(layout.shape, comm.size, int(np.argmax(layout.shape)))
-    read, why = None, ""
-    try:
+    read = None
+    with agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
         read = _read(array, path, share)
-    except _UNREADABLE as error:
-        why = str(error)
-    _raise_if(comm, f"cannot load {name} from {os.fspath(path)}", why)
     Plan(share, layout).run(comm, read, local, order=order)
 
 
@@ -287,16 +285,13 @@ def stored_length(comm: MPI.Intracomm, name: str, path: str | os.PathLike[str]) 
     ------
     ReshapeError : on every rank: the file cannot be read, or has no such array.
     """
-    length, why = 0, ""
-    if comm.rank == 0:
-        try:
+    length = 0
+    with agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
+        if comm.rank == 0:
             with _stored(name, path) as data:
                 if not data.shape:
                     raise ReshapeError("it is a single value, and no array")
                 length = len(data)
-        except _UNREADABLE as error:
-            why = str(error)
-    _raise_if(comm, f"cannot load {name} from {os.fspath(path)}", why)
     return int(comm.bcast(length, root=0))
 
 
@@ -381,9 +376,3 @@ def _box(positions: tuple[Indices, ...]) -> tuple[Any, ...]:
 def _bytes(part: NDArray[Any]) -> NDArray[np.uint8]:
     """Return the elements as bytes, without a copy if they are contiguous."""
     return np.ascontiguousarray(part).reshape(-1).view(np.uint8)
-
-
-def _raise_if(comm: MPI.Intracomm, what: str, why: str) -> None:
-    """Collective over comm. Raise an error on every rank if one of them has a reason."""
-    if why := next((reason for reason in comm.allgather(why) if reason), ""):
-        raise ReshapeError(f"{what}: {why}")

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
+from reshape.agree import RolledBackError, agree, agreed, value_of
 from reshape.data.declarations import Declaration, difference
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, agree, agreed, value_of
 from reshape.wire.messages import Join
 
 CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup

@@ -18,10 +18,10 @@ import numpy as np
 from mpi4py import MPI
 
 from reshape.abort import abort
+from reshape.agree import RolledBackError, barrier, found_by
 from reshape.data.each_size import ClosingError
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
-from reshape.resizing.agree import RolledBackError, barrier, found_by
 from reshape.resizing.joining import Address, accept, connect
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join

@@ -29,11 +29,11 @@ _IDLE_SLEEP_S = 0.002
 
 
 class RolledBackError(ReshapeError):
-    """The resize is rolled back; raised at the same step on every rank that takes part."""
+    """A step that ranks take together is given up; raised at this step on every one of them."""
 
 
 def agree(comm: MPI.Intracomm, why: str) -> None:
-    """Collective over comm. Return only if no rank has a reason to roll back.
+    """Collective over comm. Return only if no rank has a reason to give the step up.
 
     Parameters
     ----------

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
-from reshape.errors import ReshapeError
-from reshape.resizing.agree import (
+from reshape.agree import (
     RolledBackError,
     agree,
     agreed,
@@ -14,6 +13,7 @@ from reshape.resizing.agree import (
     found_by,
     value_of,
 )
+from reshape.errors import ReshapeError
 
 #: Bytes of values, shorter and longer than what travels in the first message.
 LENGTHS = (0, 1, 400, 600, 100_000)
