@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 
 #: Suffix of a file without data, whose memory is kept for the next resize.
 SPARE = ".spare"
-_FILE = re.compile(rf".+\.e(?P<epoch>\d+)\.r(?P<rank>\d+)(?P<spare>{re.escape(SPARE)})?")
+_FILE = re.compile(rf".+\.e(?P<epoch>\d+)\.r\d+(?P<spare>{re.escape(SPARE)})?")
 
 
 class RankMemory(NamedTuple):
@@ -236,19 +236,6 @@ def sweep(folder: Path, keep_epoch: int | None = None, *, spares: bool = True) -
                 continue
             if spares if match["spare"] else int(match["epoch"]) != keep_epoch:
                 remove_file(directory, file)
-
-
-def ranks_with_segments(folder: Path) -> set[int]:
-    """Ranks of a job that have segments with data in the folder, that is, on this host.
-
-    Raises
-    ------
-    ReshapeError : the folder belongs to another user, or is open to other users.
-    OSError : there is no such folder.
-    """
-    with open_folder(folder) as directory:
-        matches = [_FILE.fullmatch(file) for file in os.listdir(directory)]
-    return {int(match["rank"]) for match in matches if match and not match["spare"]}
 
 
 def bytes_of(shape: tuple[int, ...], dtype: DTypeLike) -> int:

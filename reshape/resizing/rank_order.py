@@ -25,9 +25,9 @@ from mpi4py import MPI
 from redistribution import Plan, relabel
 from reshape.agree import all_values, found_by
 from reshape.data.job_context import JobContext
-from reshape.data.segments import FolderPlace, place_of, ranks_with_segments
+from reshape.data.segments import FolderPlace, place_of
 from reshape.errors import ReshapeError
-from reshape.files.job_folder import has_restart_point
+from reshape.files.job_folder import has_restart_point, read_positions
 from reshape.resizing.restart_point import RestartPoint
 
 # Below this, the order is not computed: that and splitting the communicator take milliseconds.
@@ -48,18 +48,11 @@ def prepare(job: JobContext, before: int) -> None:
     if declared < WORTH_BYTES and not job.ragged:
         return
     places = set(all_values(job.comm, place_of(job.folder)))
-    if job.comm.rank == 0 and (len(places) > 1 or not _has_segments_of(job.folder, before)):
+    is_on_one_host = False
+    if len(places) == 1 and job.folder is not None:
+        is_on_one_host = 0 < before == len({p.rank for p in read_positions(job.folder)})
+    if job.comm.rank == 0 and not is_on_one_host:
         import scipy.optimize  # noqa: F401
-
-
-def _has_segments_of(folder: Path | None, size: int) -> bool:
-    """Whether the folder on this host holds segments of all ranks of a job; no if it has none."""
-    if folder is None or size == 0:
-        return False
-    try:
-        return ranks_with_segments(folder) >= set(range(size))
-    except (OSError, ReshapeError):
-        return False
 
 
 def best_order(

@@ -157,16 +157,6 @@ def test_sweep_keeps_one_epoch_and_other_files(folder: Path) -> None:
     assert sorted(p.name for p in folder.iterdir()) == ["A-e2_r1.e2.r0", "notes.txt"]
 
 
-def test_ranks_with_segments_are_those_with_data(folder: Path) -> None:
-    with pytest.raises(FileNotFoundError):
-        segments.ranks_with_segments(folder / "none")
-    for rank, shape in ((0, (4,)), (3, (1,)), (5, (0,))):
-        segments.create(RankMemory(folder, 2, rank), *part("A", shape, float))
-    (folder / f"A.e1.r4{segments.SPARE}").touch(0o600)
-    (folder / "notes.txt").touch()
-    assert segments.ranks_with_segments(folder) == {0, 3}
-
-
 def test_a_restart_point_is_written_read_and_removed(folder: Path) -> None:
     assert not has_restart_point(folder)
     POINT.write(folder)
