@@ -16,7 +16,6 @@ import reshape
 from scheduler.core.core import Core
 from scheduler.journal.journal_format import encode_order
 from scheduler.journal.journal_reader import Batch
-from scheduler.model.events import Event
 from scheduler.model.machine import Machine
 from scheduler.model.network import decoded
 from scheduler.model.orders import Contract, Expand, Order, WakeAt
@@ -197,8 +196,8 @@ def _close(then: dict[str, Any], now: dict[str, Any]) -> bool:
     )
 
 
-def one_line(what: Event | Order | None = None) -> str:
-    """Format an event or order as one line, its reason last."""
+def one_line(what: msgspec.Struct | None = None) -> str:
+    """Format an event, an order or a change as one line, its reason last."""
     if what is None:
         return "nothing"
     if isinstance(what, WakeAt):
@@ -209,4 +208,4 @@ def one_line(what: Event | Order | None = None) -> str:
     words = " ".join(f"{name}={value}" for name, value in fields.items() if value not in (None, ""))
     reason = getattr(what, "reason", None)
     end = "" if reason is None else f": {reason}"
-    return f"{type(what).__name__} {words}{end}"
+    return f"{type(what).__name__} {words}".rstrip() + end

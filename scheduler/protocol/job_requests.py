@@ -229,16 +229,10 @@ class EndStep(JobMessage):
 
     step: int
 
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"step {self.step} of job {self.job} is ended"
-
 
 # ---------------------------------------------------------------- changes
 
 
-#: Jobs of one request that the log of the service names, at most.
-LOGGED = 20
 #: Jobs that one request names, at most: the service decides nothing else meanwhile.
 MOST_CHANGED = 100_000
 
@@ -261,18 +255,10 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of jobs or of the machine.
+    """A change of jobs or of the machine."""
 
-    Attributes
-    ----------
-    told : what is changed, for the log, with the fields of the change; of jobs a participle.
-    """
 
-    told: ClassVar[str]
-
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return self.told.format(self)
+# Commands say by `told` what was done with a job.
 
 
 class CancelJob(Change, frozen=True):
@@ -310,7 +296,6 @@ class SignalJob(Change, frozen=True):
 
     number: int
     to_script: bool = False
-    told: ClassVar = "sent signal {0.number}"
 
 
 class UpdateJob(Change, frozen=True):
@@ -343,10 +328,6 @@ class UpdateJob(Change, frozen=True):
         parts = {name: getattr(self, name) for name in self.__struct_fields__}
         return {name: value for name, value in parts.items() if value is not None}
 
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"updated: {', '.join(f'{name} {value}' for name, value in self.given.items())}"
-
 
 JobChange: TypeAlias = CancelJob | HoldJob | ReleaseJob | RequeueJob | SignalJob | UpdateJob
 
@@ -366,12 +347,6 @@ class ChangeJobs(MessageBase):
     def one(cls, job: int, change: JobChange, tasks: str = "") -> ChangeJobs:
         """Make the message for a job, or for some tasks of an array."""
         return cls(jobs=[JobTasks(job, tasks)], change=change)
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        named = ", ".join(map(str, self.jobs[:LOGGED])) + ", ..." * (len(self.jobs) > LOGGED)
-        several = len(self.jobs) != 1
-        return f"job{'s' * several} {named} {'are' if several else 'is'} {self.change.log_text()}"
 
 
 class UnchangedJobs(MessageBase):

@@ -261,16 +261,11 @@ class DrainNode(Change, frozen=True):
     node: str
     why: str = ""
 
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"node {self.node} drains ({self.why or 'no reason given'})"
-
 
 class ResumeNode(Change, frozen=True):
     """Let jobs start again on a node that drains or was removed."""
 
     node: str
-    told: ClassVar = "node {0.node} is resumed"
 
 
 class RemoveNode(Change, frozen=True):
@@ -281,7 +276,6 @@ class RemoveNode(Change, frozen=True):
     """
 
     node: str
-    told: ClassVar = "node {0.node} is removed"
 
 
 class CreateReservation(Change, frozen=True):
@@ -306,16 +300,11 @@ class CreateReservation(Change, frozen=True):
     users: list[str] = []
     partition: str = ""
 
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"reservation {self.name or 'without a name'} is requested"
-
 
 class CancelReservation(Change, frozen=True):
     """End an advance reservation."""
 
     name: str
-    told: ClassVar = "reservation {0.name} is cancelled"
 
 
 class AddPool(Change, frozen=True):
@@ -330,7 +319,6 @@ class AddPool(Change, frozen=True):
     name: str
     options: dict[str, str]
     arguments: tuple[str, ...] = ()
-    told: ClassVar = "pool {0.name} is to be added"
 
 
 class PausePool(Change, frozen=True):
@@ -339,16 +327,11 @@ class PausePool(Change, frozen=True):
     name: str
     why: str = ""
 
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"pool {self.name} is paused ({self.why or 'no reason given'})"
-
 
 class ResumePool(Change, frozen=True):
     """Let a pool submit again, also after failures."""
 
     name: str
-    told: ClassVar = "pool {0.name} is resumed"
 
 
 class RemovePool(Change, frozen=True):
@@ -362,10 +345,6 @@ class RemovePool(Change, frozen=True):
     name: str
     at_once: bool = False
 
-    def log_text(self) -> str:
-        """Say what is changed."""
-        return f"pool {self.name} is to be removed{' at once' * self.at_once}"
-
 
 NodeChange: TypeAlias = DrainNode | ResumeNode | RemoveNode
 ReservationChange: TypeAlias = CreateReservation | CancelReservation
@@ -377,10 +356,6 @@ class ChangeMachine(MessageBase):
 
     senders: ClassVar = frozenset({"administrator"})
     change: NodeChange | ReservationChange | PoolChange
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return self.change.log_text()
 
 
 class PoolAdded(MessageBase):
@@ -395,10 +370,6 @@ class Stop(MessageBase):
 
     senders: ClassVar = frozenset({"administrator"})
     kill: bool = False
-
-    def log_text(self) -> str:
-        """Say what the message changes."""
-        return f"the service is stopped{', with its jobs' * self.kill}"
 
 
 MachineMessage: TypeAlias = (

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 
 from reshape.errors import PermissionDenied
 from reshape.wire.access import AccessRole
+from scheduler.journal.replay import one_line
 from scheduler.protocol import messages as m
 from scheduler.text.plain import plain
 
 log = logging.getLogger(__name__)
 
-#: Messages that change jobs or the machine; each has a text for the log.
-_CHANGES = (m.ChangeJobs, m.ChangeMachine, m.EndStep, m.Stop)
+#: Jobs of one request that the log names, at most.
+LOGGED = 20
 
 
 @dataclass(frozen=True)
@@ -79,6 +80,16 @@ def check_user(sender: Sender, job: int, user: str) -> None:
 
 def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> None:
     """Log a request that is carried out, if it changes nodes, pools, reservations or jobs."""
-    if isinstance(message, _CHANGES) and not isinstance(answer, m.Failure):
-        text = plain(message.log_text())
-        log.info("%s: by %s, from %s", text, sender.user, sender.origin)
+    if isinstance(answer, m.Failure):
+        return
+    match message:
+        case m.ChangeJobs(jobs=jobs, change=change):
+            named = ",".join(map(str, jobs[:LOGGED])) + ",..." * (len(jobs) > LOGGED)
+            text = f"job={named} {one_line(change)}"
+        case m.ChangeMachine(change=change):
+            text = one_line(change)
+        case m.Stop(kill=kill):
+            text = f"Stop kill={kill}"
+        case _:
+            return
+    log.info("%s: by %s, from %s", plain(text), sender.user, sender.origin)

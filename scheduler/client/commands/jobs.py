@@ -293,9 +293,10 @@ def _change_at(
         click.echo("reshape: no queued or running job matches", err=True)
         return True
     refused = change_jobs(service, jobs, change)
-    done = change.told
     if isinstance(change, m.SignalJob):
         done = f"sent {signal_name(change.number)} to"
+    else:
+        done = change.told
     for job in jobs:
         if job not in refused:
             click.echo(f"{done} job {site}{':' * bool(site)}{job}")

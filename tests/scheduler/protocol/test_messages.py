@@ -64,19 +64,6 @@ def test_a_message_declares_who_may_send_it_and_what_it_may_do() -> None:
         assert bool(kind.senders) or kind.kind == "command", "the service sends it"
 
 
-def test_what_is_changed_is_said_for_the_log() -> None:
-    cancelled = m.ChangeJobs(jobs=[m.JobTasks(n) for n in range(1, 25)], change=m.CancelJob())
-    assert cancelled.log_text() == (f"jobs {', '.join(map(str, range(1, 21)))}, ... are cancelled")
-    said: dict[str, m.ChangeJobs | m.ChangeMachine] = {
-        "job 3_[2-4] is sent signal 10": m.ChangeJobs.one(3, m.SignalJob(number=10), "2-4"),
-        "job 3 is updated: walltime_s 60.0": m.ChangeJobs.one(3, m.UpdateJob(walltime_s=60.0)),
-        "pool p is paused (full)": m.ChangeMachine(change=m.PausePool("p", "full")),
-        "node n1 drains (no reason given)": m.ChangeMachine(change=m.DrainNode("n1")),
-    }
-    for text, message in said.items():
-        assert message.log_text() == text
-
-
 def test_an_application_accepts_no_message_of_commands() -> None:
     assert decode_application(encode(QUESTION)) == QUESTION
     with pytest.raises(ProtocolError, match="Stop"):

@@ -16,7 +16,7 @@ from scheduler.config.settings import QueueConfig
 from scheduler.protocol import messages as m
 from scheduler.service.driver import RECHECK_TICKS
 from scheduler.service.later_answers import Reads
-from scheduler.service.permissions import Sender, owner
+from scheduler.service.permissions import Sender, log_change, owner
 
 OWNER = owner("root")
 JOB = m.Submission(argv=["true"], processors=1, walltime_s=60.0)
@@ -360,11 +360,38 @@ def test_changes_and_refusals_are_logged_with_address_and_key(
         desk.handler.handle(b"a", encode(message), sender)
     desk.handler.handle(b"a", [b"?"], eve)
     lines = [record.getMessage() for record in caplog.records]
-    assert "node local drains (hot): by bob, from 192.0.2.7:40 with key 4" in lines
+    assert "DrainNode node=local why=hot: by bob, from 192.0.2.7:40 with key 4" in lines
     refused = [line for line in lines if line.startswith("refused a message")]
     assert len(refused) == 3
     assert all("from 192.0.2.9:50 with key 5: " in line for line in refused)
-    assert not any("removed" in line for line in lines), "there is no node x"
+    assert not any("RemoveNode" in line for line in lines), "there is no node x"
+
+
+@pytest.mark.parametrize(
+    ("message", "text"),
+    [
+        (m.ChangeJobs.one(3, m.SignalJob(number=10), "2-4"), "job=3_[2-4] SignalJob number=10"),
+        (m.ChangeJobs.one(3, m.UpdateJob(walltime_s=60.0)), "job=3 UpdateJob walltime_s=60.0"),
+        (m.ChangeMachine(change=m.PausePool("p", "two\nlines")), r"PausePool name=p why=two\nl"),
+        (m.Stop(kill=True), "Stop kill=True"),
+    ],
+)
+def test_a_change_is_logged_with_its_fields(
+    message: m.Message, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    log_change(message, user("ann"), None)
+    log_change(message, user("ann"), m.Failure(message="refused"))
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith(text)
+    assert ": by ann, from " in line
+
+
+def test_the_log_names_the_first_of_many_jobs(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    many = m.ChangeJobs(jobs=[m.JobTasks(n) for n in range(1, 25)], change=m.CancelJob())
+    log_change(many, user("ann"), None)
+    assert f"job={','.join(map(str, range(1, 21)))},... CancelJob: by ann" in caplog.text
 
 
 @pytest.mark.parametrize(
