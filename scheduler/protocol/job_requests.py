@@ -255,10 +255,7 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of jobs or of the machine."""
-
-
-# Commands say by `told` what was done with a job.
+    """A change of jobs or of the machine. Commands tell a change of a job by its `told`."""
 
 
 class CancelJob(Change, frozen=True):

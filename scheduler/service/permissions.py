@@ -88,6 +88,8 @@ def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> 
             text = f"job={named} {one_line(change)}"
         case m.ChangeMachine(change=change):
             text = one_line(change)
+        case m.EndStep(job=job, step=step):
+            text = f"job={job} EndStep step={step}"
         case m.Stop(kill=kill):
             text = f"Stop kill={kill}"
         case _:
