@@ -39,12 +39,14 @@ from rich.console import Console
 import simulator as sim
 from reshape.speedup import Tabulated
 from reshape.topology import Topology
-from scheduler.client.demo.command import failures, measure, write_page
+from scheduler.client.demo.command import failures, is_verified, write_page
 from scheduler.client.demo.workload import LONGEST_S, DemoJob, run_workload, shown_progress
+from scheduler.journal.journal_reader import reading
 from scheduler.model.events import JobSpec
 from scheduler.policies.scenarios import changed, scenario
 from simulator.engine.costs import Costs, StepTime
 from simulator.engine.jobs import SimJob
+from simulator.live_runs import RecordedRun
 from simulator.workload_models.workload import Workload
 
 PROGRAM = Path(__file__).with_name("all_pairs.py")
@@ -178,8 +180,10 @@ def main() -> None:
                 longest_s=LONGEST_S * options.spread,
             )
         failed += failures(name, done)
-        its = measure(done, processors)
-        rows.append(row_of(name, asdict(its)) | {"verified": its.jobs_verified})
+        with reading(options.out / name) as journal:
+            its = RecordedRun.of(journal.batches()).schedule.metrics()
+        verified = sum(map(is_verified, done))
+        rows.append(row_of(name, asdict(its)) | {"verified": verified})
     title = f"{JOBS} computing programs on {processors} processors"
     if options.share < 1:
         title += f" of {options.share:g} cores each"

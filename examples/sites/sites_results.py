@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
@@ -10,8 +11,9 @@ import msgspec
 from rich.table import Table
 from sites_workload import DemoSite
 
+from scheduler.client.columns import waited_s
 from scheduler.client.commands.stats import stats_of
-from scheduler.client.demo.command import measure, new_table
+from scheduler.client.demo.command import is_verified, new_table
 from scheduler.protocol.messages import JobInfo
 
 
@@ -72,27 +74,21 @@ class SitesResults(msgspec.Struct, frozen=True):
 
 
 def measure_sites(run: SiteRun, sites: Sequence[DemoSite]) -> SitesRunMetrics:
-    """Compute the metrics of a run whose jobs have all ended.
-
-    Raises
-    ------
-    ValueError : there are no jobs, or a job has not ended.
-    """
-    all_sites = measure(run.jobs, sum(site.processors for site in sites))
+    """Compute the metrics of a run whose jobs have all ended."""
     begin = min(job.submitted_at for job in run.jobs)
-    end = begin + all_sites.makespan_s
+    end = max(job.ended_at or inf for job in run.jobs)
     slowdowns = [found for job in run.jobs if (found := _slowdown(job)) is not None]
     return SitesRunMetrics(
-        jobs=all_sites.jobs,
-        jobs_verified=all_sites.jobs_verified,
+        jobs=len(run.jobs),
+        jobs_verified=sum(map(is_verified, run.jobs)),
         jobs_by_site={site.name: run.sites.count(site.name) for site in sites},
         sites_of_jobs=run.sites,
-        mean_wait_s=all_sites.mean_wait_s,
+        mean_wait_s=fmean(waited_s(job, end) for job in run.jobs),
         mean_slowdown=fmean(slowdowns) if slowdowns else None,
-        makespan_s=all_sites.makespan_s,
+        makespan_s=end - begin,
         cost=sum(
             site.cost_per_unit
-            * all_sites.makespan_s
+            * (end - begin)
             * site.processors
             * stats_of(run.at(site.name), begin, end, site.processors).utilization
             for site in sites

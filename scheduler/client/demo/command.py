@@ -8,11 +8,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
+from math import inf
 from pathlib import Path
-from statistics import fmean, median
+from statistics import fmean
 from textwrap import indent
 from types import FrameType
+from typing import Any
 
 import click
 import msgspec
@@ -23,8 +25,7 @@ from rich.table import Table
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.client.api.client import read_output
-from scheduler.client.columns import sizes_text
-from scheduler.client.commands.stats import stats_of
+from scheduler.client.columns import running_s, sizes_text, waited_s
 from scheduler.client.demo.workload import (
     FEWEST_PROCESSORS,
     JOBS,
@@ -42,76 +43,9 @@ from scheduler.protocol.messages import JobInfo
 from scheduler.text.job_output import last_lines
 
 
-class RunMetrics(msgspec.Struct, frozen=True):
-    """Metrics of one run.
-
-    Parameters
-    ----------
-    jobs : number of jobs.
-    jobs_verified : number of jobs that verified their own result.
-    mean_turnaround_s : mean time from submission to end.
-    mean_wait_s : mean time from submission to start.
-    utilization : allocated processor-seconds / (processors * makespan).
-    makespan_s : time from the first submission to the last end.
-    expansions, contractions : numbers of committed resizes.
-    resize_pause_ms : phase of a committed resize -> median pause, milliseconds; None without one.
-    """
-
-    jobs: int
-    jobs_verified: int
-    mean_turnaround_s: float
-    mean_wait_s: float
-    utilization: float
-    makespan_s: float
-    expansions: int
-    contractions: int
-    resize_pause_ms: dict[str, float | None]
-
-
-def measure(jobs: Sequence[JobInfo], processors: int) -> RunMetrics:
-    """Compute the metrics of a run whose jobs have all ended.
-
-    Raises
-    ------
-    ValueError : there are no jobs, or a job has not ended.
-    """
-    if not jobs:
-        raise ValueError("a run without jobs has no metrics")
-    waits, _, turnarounds = zip(*map(_times, jobs), strict=True)
-    begin, end = min(job.submitted_at for job in jobs), max(map(_ended_at, jobs))
-    statistics = stats_of(jobs, begin, end, processors)
-    done = [resize for job in jobs for resize in job.resizes if resize.outcome == "done"]
-    return RunMetrics(
-        jobs=len(jobs),
-        jobs_verified=sum(is_verified(job) for job in jobs),
-        mean_turnaround_s=fmean(turnarounds),
-        mean_wait_s=fmean(waits),
-        utilization=statistics.utilization,
-        makespan_s=end - begin,
-        expansions=statistics.resizes.get("expand done", 0),
-        contractions=statistics.resizes.get("contract done", 0),
-        resize_pause_ms={
-            "join": _median_ms(resize.join_s for resize in done),
-            "move": _median_ms(resize.move_s for resize in done),
-            "resume": _median_ms(resize.resume_s for resize in done),
-        },
-    )
-
-
 def is_verified(job: JobInfo) -> bool:
     """Whether a job completed and verified its own result."""
     return job.state == "COMPLETED" and job.facts.get("verified") is True
-
-
-def _ended_at(job: JobInfo) -> float:
-    if job.ended_at is None:
-        raise ValueError(f"job {job.job} has not ended ({job.state})")
-    return job.ended_at
-
-
-def _median_ms(seconds: Iterator[float]) -> float | None:
-    values = list(seconds)
-    return 1000 * median(values) if values else None
 
 
 #: Metrics that the simulator predicts, by their names in the table.
@@ -134,16 +68,18 @@ class Results(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    predicted : run -> metric of `PREDICTED` -> what the simulator predicts for it, s.
+    static, resizable : metrics of the runs, by the names of `reshape replay --json`, and
+        `jobs_verified`, the number of jobs that verified their own result.
+    predicted : run -> the same metrics as the simulator predicts them.
     report : path of the page that shows both runs.
     """
 
     seed: int
     processors: int
     scenario: str
-    static: RunMetrics
-    resizable: RunMetrics
-    predicted: dict[str, dict[str, float]]
+    static: dict[str, Any]
+    resizable: dict[str, Any]
+    predicted: dict[str, dict[str, Any]]
     report: str
 
 
@@ -180,9 +116,8 @@ def new_table(title: str) -> Table:
 
 def _times(job: JobInfo) -> tuple[float, float, float]:
     """Wait, run time and turnaround of an ended job, in seconds."""
-    ended = _ended_at(job)
-    started = job.started_at if job.started_at is not None else ended
-    return started - job.submitted_at, ended - started, ended - job.submitted_at
+    wait_s, run_s = waited_s(job, inf), running_s(job, inf)
+    return wait_s, run_s, wait_s + run_s
 
 
 def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
@@ -192,29 +127,22 @@ def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
     ----------
     waiting : mean turnaround of the synthetic jobs in the static and in the resizable run.
     """
-    static, resizable = results.static, results.resizable
+    both = results.static, results.resizable
     table = new_table("Summary")
     table.add_column("")
     for heading in ("static", "resizable", "change"):
         table.add_column(heading, justify="right")
     for label, name in PREDICTED.items():
-        came = getattr(static, name), getattr(resizable, name)
         foreseen = (results.predicted[run][name] for run in ("static", "resizable"))
-        table.add_row(label, *_seconds(*came))
+        table.add_row(label, *_seconds(*(run[name] for run in both)))
         table.add_row("  predicted by the simulator", *_seconds(*foreseen))
     table.add_row("mean turnaround of synthetic jobs", *_seconds(*waiting))
-    used = static.utilization, resizable.utilization
-    change = f"{100 * (used[1] - used[0]):+.1f} points"
-    table.add_row("utilisation", *(f"{100 * part:.1f} %" for part in used), change)
-    table.add_row(
-        "jobs verified", *(f"{run.jobs_verified} of {run.jobs}" for run in (static, resizable))
-    )
-    table.add_row("expansions", str(static.expansions), str(resizable.expansions))
-    table.add_row("contractions", str(static.contractions), str(resizable.contractions))
-    for phase in static.resize_pause_ms:
-        pauses = [run.resize_pause_ms[phase] for run in (static, resizable)]
-        texts = ["-" if pause is None else f"{pause:.1f} ms" for pause in pauses]
-        table.add_row(f"median pause of a resize: {phase}", *texts)
+    used = [100 * run["utilization"] for run in both]
+    change = f"{used[1] - used[0]:+.1f} points"
+    table.add_row("utilisation", *(f"{part:.1f} %" for part in used), change)
+    table.add_row("jobs verified", *(f"{run['jobs_verified']} of {run['jobs']}" for run in both))
+    for name in ("expansions", "contractions"):
+        table.add_row(name, *(str(run[name]) for run in both))
     return table
 
 
@@ -224,19 +152,20 @@ def takeaways(results: Results) -> list[str]:
     foreseen = _change_pct(
         *(predicted[run]["mean_turnaround_s"] for run in ("static", "resizable"))
     )
-    came = _change_pct(static.mean_turnaround_s, resizable.mean_turnaround_s)
-    used = [f"{100 * run.utilization:.0f} %" for run in (static, resizable)]
-    verified = static.jobs_verified + resizable.jobs_verified
-    resizes = resizable.expansions + resizable.contractions
+    before_s, after_s = static["mean_turnaround_s"], resizable["mean_turnaround_s"]
+    came = _change_pct(before_s, after_s)
+    used = [f"{100 * run['utilization']:.0f} %" for run in (static, resizable)]
+    verified = static["jobs_verified"] + resizable["jobs_verified"]
+    resizes = resizable["expansions"] + resizable["contractions"]
     return [
-        f"A job waited {static.mean_wait_s:.1f} s for the processors that it requests, and"
-        f" {resizable.mean_wait_s:.1f} s under {results.scenario}, where it starts on fewer if it"
-        " states a minimum, and expands later.",
-        f"From submission to end a job took {resizable.mean_turnaround_s:.1f} s instead of"
-        f" {static.mean_turnaround_s:.1f} s ({came:+.0f} %; the simulator predicted"
-        f" {foreseen:+.0f} %), and jobs held {used[1]} of the machine instead of {used[0]}.",
+        f"A job waited {static['mean_wait_s']:.1f} s for the processors that it requests, and"
+        f" {resizable['mean_wait_s']:.1f} s under {results.scenario}, where it starts on fewer if"
+        " it states a minimum, and expands later.",
+        f"From submission to end a job took {after_s:.1f} s instead of {before_s:.1f} s"
+        f" ({came:+.0f} %; the simulator predicted {foreseen:+.0f} %), and jobs held {used[1]} of"
+        f" the machine instead of {used[0]}.",
         f"The {resizes} resizes on the way changed no result: {verified} of"
-        f" {static.jobs + resizable.jobs} runs of programs verified theirs.",
+        f" {static['jobs'] + resizable['jobs']} runs of programs verified theirs.",
     ]
 
 
@@ -363,7 +292,11 @@ def _compare_with_static(
     for name, its, submitted in (("static", STATIC, fixed), ("resizable", scenario, job_list)):
         with shown_progress(console, f"{name} ({its})", processors) as progress:
             runs[name] = run_workload(submitted, processors, its, out / name, progress)
-    metrics = {name: measure(done, processors) for name, done in runs.items()}
+    replays = {name: _replayed(out, name) for name in runs}
+    metrics = {
+        name: replays[name]["live"] | {"jobs_verified": sum(map(is_verified, done))}
+        for name, done in runs.items()
+    }
     title = f"Demonstration, static and resizable, seed {seed}"
     results = Results(
         seed=seed,
@@ -371,7 +304,7 @@ def _compare_with_static(
         scenario=scenario,
         static=metrics["static"],
         resizable=metrics["resizable"],
-        predicted={name: _predict(out, name) for name in runs},
+        predicted={name: replay["predicted"] for name, replay in replays.items()},
         report=str(write_page(out, list(runs), title)),
     )
     path = write_json(results, out)
@@ -384,8 +317,8 @@ def _compare_with_static(
     return [text for name, done in runs.items() for text in failures(name, done)]
 
 
-def _predict(out: Path, name: str) -> dict[str, float]:
-    """Let the simulator predict a run from its submissions and the costs of the machine in both.
+def _replayed(out: Path, name: str) -> Mapping[str, Any]:
+    """Measure a run, and predict it from its submissions and the costs of the machine in both.
 
     Programs that compute on more virtual processors than there are cores have the same speed on any
     size.
@@ -400,8 +333,8 @@ def _predict(out: Path, name: str) -> dict[str, float]:
     done = subprocess.run(command, capture_output=True, check=False)
     if not done.stdout:
         raise ReshapeError(f"no prediction of the {name} run: {done.stderr.decode().strip()}")
-    predicted = msgspec.json.decode(done.stdout)["predicted"]
-    return {metric: predicted[metric] for metric in PREDICTED.values()}
+    replay: dict[str, Any] = msgspec.json.decode(done.stdout)
+    return replay
 
 
 def write_page(folder: Path, names: Sequence[str], title: str) -> Path:

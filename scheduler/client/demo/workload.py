@@ -17,7 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import psutil
@@ -30,7 +30,7 @@ from reshape.errors import ReshapeError
 from reshape.topology import Topology
 from scheduler.client.api.client import Client, list_jobs
 from scheduler.client.background import start, stop
-from scheduler.client.columns import running_s, sizes_text
+from scheduler.client.columns import ListingFormat
 from scheduler.client.requests.submission import prepare
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import ServiceDirectory
@@ -246,24 +246,20 @@ def shown_progress(console: Console, title: str, processors: int) -> Iterator[On
         yield show
 
 
+#: Columns of the live table, besides the processors.
+_LIVE = ListingFormat.parse("jobid,name,st,time,done,sizes")
+
+
 def _table(running: list[JobInfo], now: float, processors: int) -> Table:
     table = Table(box=None, pad_edge=False)
-    for heading in ("JOB", "NAME", "ST", "TIME", "ITERATION", "SIZES"):
-        table.add_column(
-            heading, justify="right" if heading in ("JOB", "TIME", "ITERATION") else "left"
-        )
+    for column in _LIVE.columns:
+        justify: Literal["left", "right"] = "left" if column.is_left else "right"
+        table.add_column(column.field.heading, justify=justify)
     table.add_column("PROCESSORS", min_width=processors)
     for job in running:
         held = ProcSet.parse(job.processors)
-        table.add_row(
-            str(job.job),
-            job.name,
-            job.code,
-            f"{running_s(job, now):.0f} s",
-            str(job.iteration),
-            sizes_text(job),
-            "".join("█" if number in held else "·" for number in range(processors)),
-        )
+        texts = [column.field.text(job, now) for column in _LIVE.columns]
+        table.add_row(*texts, "".join("█" if n in held else "·" for n in range(processors)))
     return table
 
 
