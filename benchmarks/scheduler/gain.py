@@ -101,7 +101,6 @@ def workload(
         jobs.append(
             DemoJob(
                 at_s=round(at_s, 2),
-                kind="rigid" if rigid else "malleable",
                 argv=["python", str(PROGRAM), *words],
                 processors=request,
                 min_processors=None if rigid else max(1, request // 4),

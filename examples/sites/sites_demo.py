@@ -21,7 +21,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import msgspec
-from rich.console import Console
 from sites_results import (
     SiteRun,
     SitesResults,
@@ -32,7 +31,7 @@ from sites_results import (
 from sites_workload import MOST_SITES, DemoSite, SiteDemoJob, demo_sites, sites_workload
 
 from reshape.errors import ReshapeError
-from scheduler.client.demo.command import as_json, failures, write_json, write_page
+from scheduler.client.demo.command import failures, write_json, write_page
 from scheduler.client.demo.workload import LONGEST_S, LOOK_S, embedded_service
 from scheduler.client.requests.submission import prepare
 from scheduler.client.sites.answers import at_once, away_lines, collect
@@ -45,6 +44,7 @@ from scheduler.client.sites.submitting import (
     submit_to_best,
 )
 from scheduler.protocol.messages import JobInfo
+from scheduler.text.tables import render
 
 #: Metrics of the demonstration, unless others are given.
 DEFAULT_METRICS = ("wait", "work", "queue")
@@ -222,11 +222,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             failed += failures(metric, run.jobs)
     path = write_json(results, options.out)
     if options.json:
-        print(as_json(results))
+        print(path.read_text(), end="")
     else:
-        console = Console()
-        console.print(sites_table(sites))
-        console.print(metrics_table(results.metrics, [site.name for site in sites]))
+        names = [site.name for site in sites]
+        print(render(sites_table(sites)), render(metrics_table(results.metrics, names)), sep="\n\n")
         print(*(its.page for its in results.metrics.values()), path, sep=", ")
     for text in failed:
         print(text, file=sys.stderr)

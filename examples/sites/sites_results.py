@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from statistics import fmean
 from typing import NamedTuple
 
 import msgspec
-from rich.table import Table
 from sites_workload import DemoSite
 
 from scheduler.client.columns import waited_s
 from scheduler.client.commands.stats import stats_of
-from scheduler.client.demo.command import is_verified, new_table
+from scheduler.client.demo.command import is_verified
 from scheduler.protocol.messages import JobInfo
+from scheduler.text.tables import Table
 
 
 class SiteRun(NamedTuple):
@@ -105,31 +105,26 @@ def _slowdown(job: JobInfo) -> float | None:
 
 def sites_table(sites: Sequence[DemoSite]) -> Table:
     """Table of the sites."""
-    table = new_table("Sites")
-    table.add_column("site")
-    for heading in ("processors", "CPU factor", "cost per processor-second"):
-        table.add_column(heading, justify="right")
-    for site in sites:
-        table.add_row(
-            site.name, str(site.processors), f"{site.cpu_factor:g}", f"{site.cost_per_unit:g}"
-        )
-    return table
+    columns: dict[str, Callable[[DemoSite], object]] = {
+        "SITE": lambda site: site.name,
+        "PROCESSORS": lambda site: site.processors,
+        "CPU FACTOR": lambda site: f"{site.cpu_factor:g}",
+        "COST PER PROCESSOR-SECOND": lambda site: f"{site.cost_per_unit:g}",
+    }
+    return Table.of(sites, columns, "SITE")
 
 
 def metrics_table(metrics: Mapping[str, SitesRunMetrics], names: Sequence[str]) -> Table:
-    """Table of the runs, a row for each metric.
+    """Table of the runs, a row for each metric; times in seconds.
 
     Parameters
     ----------
     names : of the sites.
     """
-    table = new_table("Runs of the workload (seconds)")
-    table.add_column("\nmetric")
-    headings = ("mean\nwait", "mean\nslowdown", "\nmakespan", "\ncost", "jobs\nverified")
-    for heading in (*(f"jobs\n{name}" for name in names), *headings):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for metric, its in metrics.items():
-        table.add_row(
+    heads = ("METRIC", *(f"JOBS {name}" for name in names))
+    heads += ("MEAN WAIT", "MEAN SLOWDOWN", "MAKESPAN", "COST", "VERIFIED")
+    rows = [
+        (
             metric,
             *(str(its.jobs_by_site[name]) for name in names),
             f"{its.mean_wait_s:.1f}",
@@ -138,4 +133,6 @@ def metrics_table(metrics: Mapping[str, SitesRunMetrics], names: Sequence[str]) 
             f"{its.cost:.0f}",
             f"{its.jobs_verified} of {its.jobs}",
         )
-    return table
+        for metric, its in metrics.items()
+    ]
+    return Table(heads, rows, frozenset({"METRIC"}))

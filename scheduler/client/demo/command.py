@@ -1,6 +1,6 @@
 """``reshape demo``: run one workload in several ways, and compare the runs.
 
-The metrics of the runs are compared as tables and as JSON, and a page shows both runs.
+The metrics of the runs are compared as a table and as JSON, and a page shows both runs.
 """
 
 from __future__ import annotations
@@ -9,38 +9,33 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from math import inf
 from pathlib import Path
-from statistics import fmean
 from textwrap import indent
 from types import FrameType
 from typing import Any
 
 import click
 import msgspec
-from rich import box
 from rich.console import Console
-from rich.table import Table
 
 from reshape.cli.options import WholeRange, example
 from reshape.errors import ConfigError, ReshapeError
 from scheduler.client.api.client import read_output
-from scheduler.client.columns import running_s, sizes_text, waited_s
 from scheduler.client.demo.workload import (
     FEWEST_PROCESSORS,
     JOBS,
-    SYNTHETIC,
-    DemoJob,
     run_workload,
     shown_progress,
     workload,
 )
+from scheduler.client.options import json_option
 from scheduler.client.web.document import report
 from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
 from scheduler.text.job_output import last_lines
+from scheduler.text.tables import Table, render
 
 
 def is_verified(job: JobInfo) -> bool:
@@ -54,13 +49,12 @@ PREDICTED = {
     "mean wait": "mean_wait_s",
     "makespan": "makespan_s",
 }
-LIMITS = (
-    "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
-    " They cannot become faster if there are more processors than cores. The synthetic applications"
-    " sleep according to a speedup model; the comparison of times relies on them. The simulator"
-    " knows the models of the synthetic applications. For the others it takes the iteration times"
-    " that the run had; how long starts and resizes take is measured in both runs."
-)
+LIMITS = """\
+The computing applications (Jacobi, LU) show that resizing works and keeps results correct. They
+cannot become faster if there are more processors than cores. The synthetic applications sleep
+according to a speedup model; the comparison of times relies on them. The simulator knows the models
+of the synthetic applications. For the others it takes the iteration times that the run had; how
+long starts and resizes take is measured in both runs."""
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -83,100 +77,27 @@ class Results(msgspec.Struct, frozen=True):
     report: str
 
 
-def job_table(
-    workload: Sequence[DemoJob], static: Sequence[JobInfo], resizable: Sequence[JobInfo]
-) -> Table:
-    """Table of all jobs with both runs side by side; times in seconds."""
-    table = new_table("Jobs (seconds)")
-    table.add_column("\njob", justify="right")
-    table.add_column("\nkind", no_wrap=True)
-    table.add_column("\nasks", no_wrap=True)
-    for run in ("static", "resized"):
-        for heading in (f"{run}\nwait", "\nrun", "turn-\naround"):
-            table.add_column(heading, justify="right", no_wrap=True)
-    table.add_column("\nsizes", overflow="fold")
-    for asked, *both in zip(workload, static, resizable, strict=True):
-        bounds = f" ({asked.min_processors}-{asked.max_processors})" if asked.max_processors else ""
-        times = [f"{seconds:.1f}" for job in both for seconds in _times(job)]
-        name = str(both[0].job)
-        table.add_row(name, asked.kind, f"{asked.processors}{bounds}", *times, sizes_text(both[1]))
-    return table
-
-
-def new_table(title: str) -> Table:
-    """Create a table without columns that fits a terminal of 80 columns."""
-    return Table(
-        title=title,
-        title_justify="left",
-        box=box.SIMPLE_HEAD,
-        pad_edge=False,
-        collapse_padding=True,
-    )
-
-
-def _times(job: JobInfo) -> tuple[float, float, float]:
-    """Wait, run time and turnaround of an ended job, in seconds."""
-    wait_s, run_s = waited_s(job, inf), running_s(job, inf)
-    return wait_s, run_s, wait_s + run_s
-
-
-def summary_table(results: Results, waiting: tuple[float, float]) -> Table:
-    """Table of the metrics of both runs side by side.
-
-    Parameters
-    ----------
-    waiting : mean turnaround of the synthetic jobs in the static and in the resizable run.
-    """
+def summary_table(results: Results) -> Table:
+    """Table of the metrics of both runs side by side."""
     both = results.static, results.resizable
-    table = new_table("Summary")
-    table.add_column("")
-    for heading in ("static", "resizable", "change"):
-        table.add_column(heading, justify="right")
+    rows: list[tuple[str, ...]] = []
     for label, name in PREDICTED.items():
         foreseen = (results.predicted[run][name] for run in ("static", "resizable"))
-        table.add_row(label, *_seconds(*(run[name] for run in both)))
-        table.add_row("  predicted by the simulator", *_seconds(*foreseen))
-    table.add_row("mean turnaround of synthetic jobs", *_seconds(*waiting))
+        rows.append((label, *_seconds(*(run[name] for run in both))))
+        rows.append(("  predicted by the simulator", *_seconds(*foreseen)))
     used = [100 * run["utilization"] for run in both]
     change = f"{used[1] - used[0]:+.1f} points"
-    table.add_row("utilisation", *(f"{part:.1f} %" for part in used), change)
-    table.add_row("jobs verified", *(f"{run['jobs_verified']} of {run['jobs']}" for run in both))
+    rows.append(("utilisation", *(f"{part:.1f} %" for part in used), change))
+    rows.append(("verified", *(f"{run['jobs_verified']} of {run['jobs']}" for run in both), ""))
     for name in ("expansions", "contractions"):
-        table.add_row(name, *(str(run[name]) for run in both))
-    return table
-
-
-def takeaways(results: Results) -> list[str]:
-    """Three sentences about a comparison, with its numbers."""
-    static, resizable, predicted = results.static, results.resizable, results.predicted
-    foreseen = _change_pct(
-        *(predicted[run]["mean_turnaround_s"] for run in ("static", "resizable"))
-    )
-    before_s, after_s = static["mean_turnaround_s"], resizable["mean_turnaround_s"]
-    came = _change_pct(before_s, after_s)
-    used = [f"{100 * run['utilization']:.0f} %" for run in (static, resizable)]
-    verified = static["jobs_verified"] + resizable["jobs_verified"]
-    resizes = resizable["expansions"] + resizable["contractions"]
-    return [
-        f"A job waited {static['mean_wait_s']:.1f} s for the processors that it requests, and"
-        f" {resizable['mean_wait_s']:.1f} s under {results.scenario}, where it starts on fewer if"
-        " it states a minimum, and expands later.",
-        f"From submission to end a job took {after_s:.1f} s instead of {before_s:.1f} s"
-        f" ({came:+.0f} %; the simulator predicted {foreseen:+.0f} %), and jobs held {used[1]} of"
-        f" the machine instead of {used[0]}.",
-        f"The {resizes} resizes on the way changed no result: {verified} of"
-        f" {static['jobs'] + resizable['jobs']} runs of programs verified theirs.",
-    ]
+        rows.append((name, *(str(run[name]) for run in both), ""))
+    return Table(("", "STATIC", "RESIZABLE", "CHANGE"), rows, frozenset({""}))
 
 
 def _seconds(before: float, after: float) -> tuple[str, str, str]:
     """Cells of two times, and of the change."""
-    change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
+    change = f"{100 * (after / before - 1):+.1f} %" if before >= 0.05 else "-"
     return f"{before:.1f} s", f"{after:.1f} s", change
-
-
-def _change_pct(before: float, after: float) -> float:
-    return 100 * (after / before - 1) if before else 0.0
 
 
 def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
@@ -202,30 +123,8 @@ def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
 def write_json(results: msgspec.Struct, folder: Path) -> Path:
     """Write results.json."""
     path = folder / "results.json"
-    path.write_text(as_json(results) + "\n")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(results), indent=2) + b"\n")
     return path
-
-
-def as_json(results: msgspec.Struct) -> str:
-    """Encode the results as JSON."""
-    return msgspec.json.format(msgspec.json.encode(results), indent=2).decode()
-
-
-def print_report(
-    console: Console,
-    results: Results,
-    workload: Sequence[DemoJob],
-    static: Sequence[JobInfo],
-    resizable: Sequence[JobInfo],
-) -> None:
-    """Print the tables, a note on what they show, and what a reader takes away."""
-    console.print(job_table(workload, static, resizable))
-    waiting = [i for i, job in enumerate(workload) if job.kind in SYNTHETIC]
-    means = [fmean(_times(run[i])[2] for i in waiting) for run in (static, resizable)]
-    console.print(summary_table(results, (means[0], means[1])))
-    console.print(LIMITS, highlight=False)
-    for number, text in enumerate(takeaways(results), 1):
-        console.print(f"{number}. {text}", highlight=False)
 
 
 STATIC = "easy"
@@ -260,9 +159,9 @@ RESIZABLE = "malleable"
     show_default=True,
     help="Directory for the page of both runs, results.json and the output of the jobs.",
 )
-@click.option("--json", "as_json_", is_flag=True, help="Write the results as JSON.")
+@json_option
 @example("reshape demo --processors 8 --seed 1 --out demo1")
-def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool) -> None:
+def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json: bool) -> None:
     """Run a mixed workload of real MPI programs, static and resizable.
 
     In the first run all jobs wait for the sizes that they request, and keep them (EASY
@@ -275,17 +174,17 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="'--scenario'") from None
     signal.signal(signal.SIGTERM, _terminated)
-    failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json_)
+    failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json)
     for text in failed:
         click.echo(text, err=True)
     sys.exit(1 if failed else 0)
 
 
 def _compare_with_static(
-    processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json_: bool
+    processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json: bool
 ) -> list[str]:
     """Run the workload static and resizable; return a text for each job that failed."""
-    console = Console(stderr=as_json_)
+    console = Console(stderr=as_json)
     job_list = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
     fixed = [job.static for job in job_list]
@@ -308,12 +207,11 @@ def _compare_with_static(
         report=str(write_page(out, list(runs), title)),
     )
     path = write_json(results, out)
-    if as_json_:
-        click.echo(as_json(results))
+    if as_json:
+        click.echo(path.read_text(), nl=False)
     else:
-        print_report(console, results, job_list, runs["static"], runs["resizable"])
-        console.print(f"\n{path}", highlight=False, soft_wrap=True)
-        console.print(f"Open in a browser: {results.report}", highlight=False, soft_wrap=True)
+        click.echo(f"\n{render(summary_table(results))}\n\n{LIMITS}\n\n{path}")
+        click.echo(f"Open in a browser: {results.report}")
     return [text for name, done in runs.items() for text in failures(name, done)]
 
 

@@ -37,9 +37,6 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol.messages import JobInfo, JobListing, Submit, Submitted
 
 JOBS = 12
-KINDS = ("synthetic", "rigid", "LU", "Jacobi")
-#: Kinds that sleep according to a model and do not compute; every workload contains some.
-SYNTHETIC = frozenset({"synthetic", "rigid"})
 FEWEST_PROCESSORS = 4
 #: Mean seconds between two submissions. Sizes grow with the machine, so the load depends on this
 #: alone: jobs come somewhat faster than the machine can run them, and most request half of it or
@@ -57,14 +54,12 @@ class DemoJob(NamedTuple):
     Parameters
     ----------
     at_s : time of submission, in seconds from the start of the run.
-    kind : one of `KINDS`.
     processors : requested size.
     min_processors, max_processors : smallest and largest size; None for a rigid job.
     walltime_s : walltime, about twice the run time on an idle machine without a resize.
     """
 
     at_s: float
-    kind: str
     argv: list[str]
     processors: int
     min_processors: int | None
@@ -122,7 +117,6 @@ def _synthetic(
     seconds = _iteration_s(rng)
     return DemoJob(
         at_s,
-        "synthetic",
         _program(
             "synthetic",
             iterations=iterations,
@@ -143,7 +137,6 @@ def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     iterations, seconds = int(rng.integers(8, 17)), _iteration_s(rng)
     return DemoJob(
         at_s,
-        "rigid",
         _program("synthetic", iterations=iterations, seconds=seconds, mib=4),
         processors // int(rng.choice([2, 4])),
         None,
@@ -166,7 +159,6 @@ def _least(processors: int) -> int:
 def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
-        "LU",
         _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=12),
         max(1, processors // 4),
         _least(processors),
@@ -179,7 +171,6 @@ def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
 def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
-        "Jacobi",
         _program("jacobi", n=int(rng.choice([384, 512])), iterations=100, sweeps=5),
         1 << (max(1, processors // 4).bit_length() - 1),
         _least(processors),

@@ -311,7 +311,6 @@ def test_a_live_run_is_replayed_and_predicted(tmp_path: Path) -> None:
     drawn = [
         DemoJob(
             at_s=0.5 * number,
-            kind="synthetic",
             argv=program(6 + number % 4, 0.2),
             processors=1 + number % 3,
             min_processors=None,
