@@ -53,7 +53,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     iterations : number of iterations, with a resize point between any two; a rigid job has one.
     iteration_s : time of an iteration on the requested size.
     min_processors, max_processors, topology : smallest and largest size, and valid sizes; without
-        the former two it is rigid.
+        the former two it is rigid, and takes none of `OF_RESIZABLE`.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize, MiB.
     name, user, queue : labels for policies and tables.
@@ -99,6 +99,8 @@ _SAME = (
     "processors", "min_processors", "max_processors", "name", "user", "queue", "priority",
     "performance", "partition",
 )  # fmt: skip
+#: Fields that have an effect on resizable jobs only.
+OF_RESIZABLE = ("topology", "speedup", "data_mib", "performance", "phases")
 
 
 class WorkloadContents(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -175,21 +177,26 @@ def _line(job: SimJob) -> JobLine:
     assert not spec.resources
     conditions = spec.conditions or Conditions()
     dependency = conditions.dependency
-    return JobLine(
+    line = JobLine(
         at=job.at,
         walltime=spec.walltime_s,
         iteration_s=job.iteration_s,
         iterations=job.iterations,
-        topology=None if spec.topology is None else str(spec.topology),
-        speedup=None if model is None else written(model),
-        data_mib=job.data_bytes / 2**20,
         demand=dict(spec.shared),
         dependency="" if dependency is None else str(dependency),
         begin_s=conditions.begin,
         kill_on_invalid_dep=conditions.kill_on_invalid,
-        phases=job.phases,
         array="" if spec.array is None else str(spec.array),
         **{name: getattr(spec, name) for name in _SAME},
+    )
+    if not spec.resizable:
+        return msgspec.structs.replace(line, performance="")
+    return msgspec.structs.replace(
+        line,
+        topology=None if spec.topology is None else str(spec.topology),
+        speedup=None if model is None else written(model),
+        data_mib=job.data_bytes / 2**20,
+        phases=job.phases,
     )
 
 
@@ -285,6 +292,8 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
             array=read_as("array", TaskArray.parse, line.array) if line.array else None,
             **{name: getattr(line, name) for name in _SAME},
         )
+        if not spec.resizable:
+            _check_rigid(tree, above, line)
         if topology is not None:
             topology.check_start(spec.processors, spec.min_processors)
         data_bytes = round(line.data_mib * 2**20)
@@ -295,3 +304,15 @@ def _job(tree: Located, number: int, line: JobLine) -> SimJob:
         if name.endswith(":"):  # such as phases
             tree.fail((*above, name.removesuffix(":")), rest)
         tree.fail(above if topology is None else (*above, "topology"), str(error))
+
+
+def _check_rigid(tree: Located, above: FieldPath, line: JobLine) -> None:
+    """Refuse fields of a rigid job that have an effect on resizable ones only."""
+    defaults = {field.name: field.default for field in msgspec.structs.fields(JobLine)}
+    for name in OF_RESIZABLE:
+        if getattr(line, name) != defaults[name]:
+            tree.fail(
+                (*above, name),
+                "has no effect, because the job is rigid; leave it out, or give the job"
+                " max_processors above processors, or min_processors below",
+            )

@@ -29,6 +29,7 @@ from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
+from simulator.workload_models.generate import prio
 from simulator.workload_models.workload import Resizable, Workload, of_trace
 
 SMALL = SMALL_TRACE
@@ -157,11 +158,6 @@ def test_a_program_requests_bounds_on_its_size(tmp_path: Path) -> None:
             ":4: jobs[0].phases: iteration must be from 0 to 7",
         ),
         ("minimum: 4", "minimum: -4", ":4: jobs[0].phases: minimum and maximum must be >= 0, got"),
-        (
-            "max_processors: 4, ",
-            "",
-            ":4: jobs[0].phases: the job is rigid; give it max_",
-        ),
         ("minimum: 4", "least: 4", "jobs[0].phases[1].least: unknown field"),
     ],
 )
@@ -194,8 +190,40 @@ def test_a_job_with_a_minimum_starts_on_fewer_processors(tmp_path: Path) -> None
     workload = workload_file.read(path)
     path.write_bytes(workload_file.encode(workload, "the same"))
     assert workload_file.read(path).jobs == workload.jobs
-    path.write_text(MALLEABLE.replace("min_processors: 2, ", ""))
+    rigid = MALLEABLE.replace('min_processors: 2, topology: "list:2,4", ', "")
+    path.write_text(rigid.replace(', speedup: "amdahl:serial=0"', ""))
     assert told(path, "--policy", "easy")["mean_wait_s"] == 99 / 2
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        'topology: "list:2,4"',
+        'speedup: "amdahl:serial=0"',
+        "data_mib: 1",
+        'performance: "amdahl:serial=0"',
+        "phases: [{iteration: 0, maximum: 2}]",
+    ],
+)
+def test_a_rigid_job_takes_no_fields_of_resizable_ones(tmp_path: Path, field: str) -> None:
+    path = tmp_path / "rigid.yaml"
+    path.write_text(f"jobs: [{{at: 0, processors: 2, walltime: 9, iteration_s: 5, {field}}}]")
+    name = field.partition(":")[0]
+    with pytest.raises(ConfigError, match=rf"rigid.yaml:1: jobs\[0\].{name}: .*the job is rigid"):
+        workload_file.read(path)
+
+
+def test_rigid_jobs_of_a_generated_workload_are_read(tmp_path: Path) -> None:
+    """The model draws a topology and a speedup of each job, which rigid ones do not need."""
+    _, drawn = prio({"jobs": 12, "resizable": 0.5}, 1)
+    path = tmp_path / "half.yaml"
+    path.write_bytes(workload_file.encode(drawn, "half of them are resizable"))
+    kept = workload_file.read(path).jobs
+    assert [job.spec.resizable for job in kept] == [job.spec.resizable for job in drawn.jobs]
+    assert {job.spec.topology is None for job in kept if not job.spec.resizable} == {True}
+    assert [job for job in kept if job.spec.resizable] == [
+        job for job in drawn.jobs if job.spec.resizable
+    ]
 
 
 @pytest.mark.parametrize(
