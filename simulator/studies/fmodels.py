@@ -36,7 +36,7 @@ from simulator.studies.claims import (
     quotients,
     reported,
 )
-from simulator.study.study import Parameters, Report, Row, trace_path
+from simulator.study.study import Parameters, Report, Row, choice, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, Rules, machine_size, normalise
 from simulator.traces.trace_jobs import TraceJobs
@@ -93,7 +93,7 @@ def run(parameters: Mapping[str, Any]) -> Mapping[str, Any]:
         sim.Jobs(trace).with_rules(overrun=RULES.overrun).first(len(jobs)),
         processors=processors,
         estimates=estimates,
-        **_choice(parameters, "policy", POLICIES),
+        **choice(parameters, "policy", POLICIES),
     ).jobs["bounded_slowdown"]
     return {
         "bsld_p95": float(np.percentile(slowdown, 95)),
@@ -131,7 +131,7 @@ def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[A
     sizes = jobs.processors.astype(np.float64)
     computed = job_bounds(jobs.run, sizes)
     printed = PAPER.bounds.get(workload(parameters["trace"]), computed)  # tables 5.1 to 5.3
-    bounds = _choice(parameters, "bounds", {"printed": printed, "computed": computed})
+    bounds = choice(parameters, "bounds", {"printed": printed, "computed": computed})
     executables = jobs.labels.get("executable", np.full(len(jobs), -1))
     fake = FakePredictor(jobs.run, sizes, executables, bounds, int(parameters["seed"]))
     category = parameters["category"]
@@ -144,13 +144,6 @@ def _predictions(parameters: Mapping[str, Any], jobs: TraceJobs) -> np.ndarray[A
         return fake.quantitative(category, error, deviation)
     except ValueError as error:
         raise ConfigError(str(error), field="category") from None
-
-
-def _choice(parameters: Mapping[str, Any], field: str, offered: Mapping[str, Any]) -> Any:
-    value = parameters[field]
-    if value not in offered:
-        raise ConfigError(f"must be one of {', '.join(offered)}, got {value!r}", field=field)
-    return offered[value]
 
 
 @lru_cache(maxsize=8)

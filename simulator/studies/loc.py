@@ -19,7 +19,6 @@ import msgspec
 import numpy as np
 
 import simulator as sim
-from reshape.errors import ReshapeError
 from scheduler.config.machine_file import Platform, on_network
 from scheduler.model.network import Mesh, Tree, box
 from scheduler.pictures import INK, encode_all
@@ -36,7 +35,7 @@ from simulator.studies.claims import (
     paper,
     titled,
 )
-from simulator.study.study import Report, Row, trace_path
+from simulator.study.study import Report, Row, choice, trace_path
 from simulator.traces import swf
 from simulator.traces.normalise import NEEDED, machine_size
 
@@ -136,8 +135,8 @@ POLICIES: dict[str, tuple[str, dict[str, Any]]] = {
     "easy": ("easy", _EASY | {"backfill.reserve": "shortage"}),
     OUR_EASY: ("easy", _EASY),
 }
-#: Meshes and tori -> number of dimensions.
-DIMENSIONS = {"ring": 1, "mesh-2d": 2, "mesh-3d": 3, "torus-2d": 2, "torus-3d": 3}
+#: Networks -> number of dimensions, which a tree has not.
+DIMENSIONS = {"tree": 0, "ring": 1, "mesh-2d": 2, "mesh-3d": 3, "torus-2d": 2, "torus-3d": 3}
 #: Selections on a tree -> those on a mesh or torus.
 ON_MESH = {"tree": "submesh", "tree-relaxed": "submesh-relaxed"}
 MINUTE_S = 60.0
@@ -149,7 +148,7 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
 
     Parameters
     ----------
-    parameters : `trace`; `network` (of `DIMENSIONS`, or "tree"); `k`, `levels` (of the tree);
+    parameters : `trace`; `network` (of `DIMENSIONS`); `k`, `levels` (of the tree);
         `policy` (of `POLICIES`); `select` ("tree" on a mesh or torus means "submesh"); `speedup` (s
         of contiguous allocations); `jobs` (number of jobs from the start; null: all).
 
@@ -159,8 +158,8 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     """
     trace = swf.read(trace_path(parameters, parameters["trace"]), fields=NEEDED)
     network, select = parameters["network"], parameters["select"]
-    machine = _machine(machine_size(trace), network, parameters["k"], parameters["levels"])
-    base, changes = POLICIES[parameters["policy"]]
+    machine = _machine(parameters, machine_size(trace))
+    base, changes = choice(parameters, "policy", POLICIES)
     if select == FIRST_FIT:  # any place is one for the head
         changes = {name: value for name, value in changes.items() if name != "backfill.reserve"}
     ran = sim.simulate(
@@ -204,14 +203,12 @@ def _judged(curves: Curves) -> list[Claim]:
     return [claim for claim in claims if claim.ours is not NOT_RUN]
 
 
-def _machine(processors: int, network: str, k: int, levels: int) -> Platform:
+def _machine(parameters: Mapping[str, Any], processors: int) -> Platform:
     """Machine of one-processor nodes; a mesh has the most compact box for them."""
+    dimensions, network = choice(parameters, "network", DIMENSIONS), parameters["network"]
     if network == "tree":
-        return on_network(Tree(k, levels), processors)
-    if network not in DIMENSIONS:
-        names = ", ".join(["tree", *DIMENSIONS])
-        raise ReshapeError(f"network: {network!r} is not known; take one of {names}")
-    dims = box((processors,) * DIMENSIONS[network], processors)
+        return on_network(Tree(parameters["k"], parameters["levels"]), processors)
+    dims = box((processors,) * dimensions, processors)
     assert dims is not None, "a cube of this side has room"
     return on_network(Mesh(dims, not network.startswith("mesh")), processors)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import simulator as sim
-from reshape.errors import ReshapeError, nearest
+from reshape.errors import ReshapeError
 from scheduler.pictures import encode
 from simulator.results.statistics import Interval, mean_interval
 from simulator.studies.charts import bars, chart
@@ -30,7 +30,15 @@ from simulator.studies.claims import (
     reported,
 )
 from simulator.studies.claims import paper as paper_of
-from simulator.study.study import ENDINGS, Parameters, Report, Row, grid_points, trace_path
+from simulator.study.study import (
+    ENDINGS,
+    Parameters,
+    Report,
+    Row,
+    choice,
+    grid_points,
+    trace_path,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -110,12 +118,13 @@ def run(parameters: Mapping[str, Any]) -> dict[str, float]:
     -------
     Means over the jobs, the longest wait and turnaround (seconds), the largest bounded slowdown,
     `utilization_pct`, and `resizes` of a job.
+
+    Raises
+    ------
+    ConfigError : `policy` or `without` is unknown.
     """
     case = BASE | dict(parameters)
-    for name, known in (("policy", POLICIES), ("without", RULES)):
-        if case[name] not in known:
-            raise ReshapeError(f"{name}: unknown value {case[name]!r}{nearest(case[name], known)}")
-    scenario, least = POLICIES[case["policy"]] | RULES[case["without"]], 1.0
+    scenario, least = choice(case, "policy", POLICIES) | choice(case, "without", RULES), 1.0
     if case["policy"] == "adaptive starts":
         scenario = scenario | {"backfill.adaptive_start": case["minimum"]}
     elif case["policy"] in WITH_MINIMUM:

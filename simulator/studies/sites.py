@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simulator as sim
-from reshape.errors import ReshapeError, nearest
 from scheduler.pictures import encode_all
 from scheduler.policies import scenarios
 from simulator.experiment.tables import Columns, of_rows
@@ -39,7 +38,7 @@ from simulator.studies.claims import (
     reported,
     titled,
 )
-from simulator.study.study import SEED, Report, Row, trace_path
+from simulator.study.study import SEED, Report, Row, choice, trace_path
 from simulator.traces import swf
 from simulator.traces.derived import DAY_S, WEEK_S, merge
 
@@ -73,11 +72,10 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
 
     Raises
     ------
-    ReshapeError : there is no such scenario or policy.
+    ConfigError : there is no such scenario or policy.
     """
     name = parameters["scenario"]
-    if name not in PAPER.scenarios:
-        raise ReshapeError(f"unknown scenario {name!r}{nearest(name, PAPER.scenarios)}")
+    choice(parameters, "scenario", PAPER.scenarios)
     files = parameters["merged"].items()
     merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
     trace = _trace(merged, parameters["days"])

@@ -26,7 +26,7 @@ from importlib import import_module
 from itertools import product
 from math import floor, isnan, log10
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
@@ -36,6 +36,7 @@ from scheduler.text.located import FieldPath, Located, Origin, value_of
 from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval, mean_interval
 
+T = TypeVar("T")
 Parameters: TypeAlias = dict[str, Any]
 SEED = "seed"
 TRACES = "traces"
@@ -214,6 +215,19 @@ def trace_path(parameters: Mapping[str, Any], name: str) -> Path:
         if path.is_file():
             return path
     raise ReshapeError(f"there is no trace {name} in {folder}")
+
+
+def choice(parameters: Mapping[str, Any], name: str, offered: Mapping[str, T]) -> T:
+    """Look up what a parameter of a run names.
+
+    Raises
+    ------
+    ConfigError : it names none of those offered.
+    """
+    value = parameters[name]
+    if not isinstance(value, str) or value not in offered:
+        raise ConfigError(f"unknown value {value!r}{nearest(str(value), offered)}", field=name)
+    return offered[value]
 
 
 def missing_traces(study: Study, folder: Path) -> list[str]:

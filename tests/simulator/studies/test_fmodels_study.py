@@ -66,9 +66,9 @@ def test_almost_exact_predictions_differ_little_from_exact_ones() -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"policy": "FCFS"}, "policy: must be one of EASY, SJBF, LXWF, got 'FCFS'"),
+        ({"policy": "FCFS"}, "policy: unknown value 'FCFS'; known are EASY, LXWF, SJBF"),
         ({"category": "huge"}, "category: must be one of"),
-        ({"bounds": "none"}, "bounds: must be one of printed, computed, got 'none'"),
+        ({"bounds": "none"}, "bounds: unknown value 'none'; known are computed, printed"),
     ],
 )
 def test_wrong_parameters(changes: dict[str, Any], says: str) -> None:

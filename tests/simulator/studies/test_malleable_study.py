@@ -83,9 +83,17 @@ def test_jobs_that_start_on_less_wait_less() -> None:
     assert waits["adaptive starts", 0.25] < waits["steady", 0.25]
 
 
-def test_an_unknown_policy_is_named() -> None:
-    with pytest.raises(ReshapeError, match="policy: unknown value 'esy'; did you mean easy"):
-        row("esy")
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [
+        ("esy", "policy: unknown value 'esy'; did you mean easy"),
+        (5, "policy: unknown value 5; known are adaptive starts, easy"),
+        (["easy"], r"policy: unknown value \['easy'\]; "),
+    ],
+)
+def test_an_unknown_policy_is_named(policy: Any, words: str) -> None:
+    with pytest.raises(ReshapeError, match=words):
+        row(policy)
 
 
 def test_without_malleable_jobs_no_job_is_resized() -> None:
