@@ -107,14 +107,18 @@ def plain_value(value: object) -> int | float | str:
     Raises
     ------
     TypeError : it is neither a number nor a text.
+    ValueError : it is infinite or no number, which JSON cannot hold.
     """
-    if type(value) in (int, float, str):
+    if type(value) in (int, str):
         return value  # type: ignore[return-value]
     if isinstance(value, Integral):
         return int(value)
-    if isinstance(value, Real):
-        return float(value)
-    raise TypeError(f"{value!r} is neither a number nor a text")
+    if not isinstance(value, Real):
+        raise TypeError(f"{value!r} is neither a number nor a text")
+    number = float(value)
+    if not isfinite(number):
+        raise ValueError(f"{number} is not a finite number")
+    return number
 
 
 class Guard:

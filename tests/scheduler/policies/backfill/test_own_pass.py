@@ -136,6 +136,10 @@ def test_what_a_pass_sees() -> None:
         (lambda own: own.earliest(1), "1 is not a queued job"),
         (lambda own: own.start(own.queue[0], "why"), "must be a Reason, got 'why'"),
         (lambda own: own.start(own.queue[0], Reason("Own", "{n}")), "cannot be recorded: KeyError"),
+        (
+            lambda own: own.start(own.queue[0], Reason("Own", "at {at}", {"at": inf})),
+            "cannot be recorded: ValueError: inf is not a finite number",
+        ),
         (lambda own: own.start(own.queue[0], None, 2.0), "cannot be interpreted as an integer"),
         (lambda own: own.expect(own.queue[0], nan), "expected to start at nan, which is no number"),
         (lambda own: own.expect(own.queue[0], "soon"), "start at 'soon', which is no number"),
