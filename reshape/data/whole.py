@@ -121,50 +121,6 @@ class Saved(NamedTuple):
         return contents
 
 
-def gather(array: Saved) -> NDArray[Any] | None:
-    """Collective over its communicator. Return the whole array on rank 0, and None elsewhere.
-
-    Raises
-    ------
-    ReshapeError : on every rank: rank 0 has no memory for it.
-    """
-    comm, _, layout, local, order = array
-    whole = None
-    with agreed(comm, f"an array of shape {layout.shape} cannot be gathered", MemoryError):
-        if comm.rank == 0:
-            whole = np.empty(layout.shape, local.dtype, order)
-    Plan(layout, Replicated(layout.shape, 1)).run(comm, local, whole, order=order)
-    return whole
-
-
-def save(arrays: Sequence[Saved], path: str | os.PathLike[str]) -> None:
-    """Collective over app.comm. Write whole arrays to a file: one of NumPy, or any number of HDF5.
-
-    Raises
-    ------
-    ReshapeError : on every rank: the file cannot be written; nothing of it remains.
-    """
-    comm, is_hdf5 = arrays[0].comm, Path(path).suffix in HDF5_SUFFIXES
-    if is_hdf5:
-        arrays = [each._replace(order="C") for each in arrays]
-    what = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}"
-    if len(arrays) > 1 and not is_hdf5:
-        raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
-    with agreed(comm, what, *_UNWRITABLE):
-        if comm.rank == 0:
-            try:
-                with durable_file(_place(path)) as file:
-                    (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
-            except OSError as error:
-                raise ReshapeError(error.strerror or str(error)) from None  # names no draft
-            finally:
-                comm.bcast(None, root=0)
-        else:
-            while (sent := comm.bcast(None, root=0)) is not None:
-                number, slab = sent
-                arrays[number].send(slab)
-
-
 #: A RuntimeError: a link leads to itself.
 _UNWRITABLE = (ValueError, TypeError, MemoryError, RuntimeError, ReshapeError)
 
@@ -194,7 +150,13 @@ class Savable:
         ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
             of it yet, or no longer.
         """
-        return gather(self.as_saved())
+        comm, _, layout, local, order = self.as_saved()
+        whole = None
+        with agreed(comm, f"an array of shape {layout.shape} cannot be gathered", MemoryError):
+            if comm.rank == 0:
+                whole = np.empty(layout.shape, local.dtype, order)
+        Plan(layout, Replicated(layout.shape, 1)).run(comm, local, whole, order=order)
+        return whole
 
     def save(self, path: str | os.PathLike[str], *more: Savable) -> None:
         """Collective over app.comm. Write the whole array to a file of NumPy or HDF5.
@@ -225,7 +187,26 @@ class Savable:
                     f"cannot save {each!r:.200} to {os.fspath(path)}: it is neither a registered"
                     " array nor particles"
                 )
-        save([each.as_saved() for each in (self, *more)], path)
+        arrays = [each.as_saved() for each in (self, *more)]
+        comm, is_hdf5 = arrays[0].comm, Path(path).suffix in HDF5_SUFFIXES
+        if is_hdf5:
+            arrays = [each._replace(order="C") for each in arrays]
+        what = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}"
+        if len(arrays) > 1 and not is_hdf5:
+            raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
+        with agreed(comm, what, *_UNWRITABLE):
+            if comm.rank == 0:
+                try:
+                    with durable_file(_place(path)) as file:
+                        (_write_hdf5 if is_hdf5 else _write_npy)(file, arrays)
+                except OSError as error:
+                    raise ReshapeError(error.strerror or str(error)) from None  # names no draft
+                finally:
+                    comm.bcast(None, root=0)
+            else:
+                while (sent := comm.bcast(None, root=0)) is not None:
+                    number, slab = sent
+                    arrays[number].send(slab)
 
 
 def _write_npy(file: BinaryIO, arrays: Sequence[Saved]) -> None:
