@@ -254,11 +254,17 @@ def restarted(driver: Driver, size: int) -> Group:
 
 @pytest.mark.parametrize("victim", long_but(IN_EXPANSIONS, "1:1:after:run", "0:0:before:commit"))
 def test_a_death_after_closing_in_an_expansion(tmp_path: Path, victim: str) -> None:
-    """The job restarts and opens anew; a group that has not joined opens nothing."""
+    """The job restarts and opens anew; a group that has not joined opens nothing.
+
+    Nobody dies before rank 0 has sent the port: a world ends as soon as one of its ranks dies.
+    """
+    sent = tmp_path / "sent"
+    fault = {"KILL": victim, "KILL_WHEN": str(sent)}
     with job(tmp_path) as driver:
-        first = driver.start(2, "first", KILL=victim)
-        group = driver.ready(2, KILL=victim)
+        first = driver.start(2, "first", **fault)
+        group = driver.ready(2, **fault)
         driver.order_join(group)
+        sent.touch()
         driver.send_to(group, m.Connect(port=driver.ports[-1].port))
         dead = driver.groups[int(victim[0])]
         driver.serve(lambda: dead.process.poll() is not None, still=True)
