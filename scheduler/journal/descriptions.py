@@ -124,13 +124,13 @@ def iteration_times(job: Job) -> list[tuple[int, float]]:
 
 def noted_submission(journal: JournalReader, job: Job) -> KeptSubmission:
     """Return the submission of a job; that of a task which has never been one is its array's."""
-    for _, _, submission in journal.jobs([job.id]):
-        return submission
+    if (launch := journal.launch_of(job.id)) is not None:
+        return launch.submission
     own = job.spec.task_of
-    for _, _, submission in () if own is None else journal.jobs([own.array]):
-        if own is not None and submission.array:
-            return task_submission(submission, own, TaskArray.parse(submission.array))
-    return lost_submission()
+    array = None if own is None else journal.launch_of(own.array)
+    if own is None or array is None or not array.submission.array:
+        return lost_submission()
+    return task_submission(array.submission, own, TaskArray.parse(array.submission.array))
 
 
 def task_submission(array: KeptSubmission, own: TaskOf, tasks: TaskArray) -> KeptSubmission:

@@ -36,12 +36,6 @@ from scheduler.state.derived_jobs import task_to_come, tasks_of
 PAGE = 1000
 
 
-def token_of(journal: JournalReader, number: int) -> str:
-    """Return the token of a job's processes, "" if there is none."""
-    rows = journal.rows("SELECT token FROM jobs WHERE job=?", number)
-    return next((str(token) for (token,) in rows), "")
-
-
 def ended_info(journal: JournalReader, job: Job) -> m.JobInfo:
     """Describe an ended job, from its noted description if there is one."""
     for (summary,) in journal.rows("SELECT summary FROM summaries WHERE job=?", job.id):

@@ -37,6 +37,7 @@ from scheduler.journal.journal_format import (
     SIZES,
     SUBMISSION,
     KeptSubmission,
+    Launch,
     event_decoder,
     order_decoder,
     unseal,
@@ -190,14 +191,13 @@ class JournalReader:
         """Return the settings (JSON) by the first batch they were decided by."""
         return dict(self.rows("SELECT batch, settings FROM settings ORDER BY batch"))
 
-    def jobs(
-        self, numbers: Iterable[int] | None = None
-    ) -> Iterator[tuple[int, str, KeptSubmission]]:
-        """Yield number, token and submission of the given jobs, or of all.
+    def launches(self, numbers: Iterable[int] | None = None) -> dict[int, Launch]:
+        """Return how the given jobs, or all, are started, as far as the journal has them.
 
         A submission that cannot be read is replaced by one whose program fails at once, so that the
         job can still be watched, ended and listed.
         """
+        found: dict[int, Launch] = {}
         if numbers is None:
             numbers = [row[0] for row in self.rows("SELECT job FROM jobs ORDER BY job")]
         for job in numbers:
@@ -207,7 +207,12 @@ class JournalReader:
                 except (msgspec.DecodeError, ValueError) as error:
                     self.report_unreadable(f"the submission of job {job}", error)
                     submission = lost_submission()
-                yield job, token, submission
+                found[job] = Launch(submission, token)
+        return found
+
+    def launch_of(self, number: int) -> Launch | None:
+        """Return how a job is started; None if the journal does not have it."""
+        return self.launches([number]).get(number)
 
     def core_record(self) -> CoreRecord | None:
         """Return the recorded scheduler state; None if the journal is new.

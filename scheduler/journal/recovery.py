@@ -82,7 +82,7 @@ def recover(
     """
     _check_network(journal, config.machine())
     core = _restored(journal, config, errors)
-    launches = {job: Launch(kept, token) for job, token, kept in journal.jobs(list(core.jobs))}
+    launches = journal.launches(core.jobs)
     for job in core.jobs.keys() - launches.keys():
         journal.report_unreadable(f"the submission of job {job}", KeyError(job))
         launches[job] = Launch(lost_submission(), secrets.token_hex(16))

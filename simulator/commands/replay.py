@@ -138,7 +138,9 @@ def replay(
             )
     with reading(journal) as records:
         batches, damage = records.readable_batches()
-        submissions = {job: its for job, _, its in records.jobs()} if predict else {}
+        submissions = (
+            {n: each.submission for n, each in records.launches().items()} if predict else {}
+        )
     comparison = compare(_shown(batches))
     result = msgspec.to_builtins(comparison)
     result |= {"identical": comparison.difference is None, "damage": damage}

@@ -279,7 +279,7 @@ class Script:
     def _program_message(self, line: str, what: str, rest: list[str]) -> tuple[str, m.Message]:
         word = rest[1 if what == "group" else 0]
         words, values = read_words(line, rest, NAMES.get(f"{what} {word}", set()))
-        token = {job: token for job, token, _ in self.components.journal.jobs()}[JOB]
+        token = self.components.journal.launches()[JOB].token
         job = self.components.core.jobs[JOB]
         size = int(values.get("n", job.size))
         number = int(values.get("serial", 0))

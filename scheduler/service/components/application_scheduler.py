@@ -24,7 +24,6 @@ from scheduler.journal.ended_jobs import (
     ended_info,
     positions,
     task_without_record,
-    token_of,
     without_environment,
 )
 from scheduler.journal.explanations import told
@@ -158,11 +157,8 @@ class ApplicationScheduler:
         number = self._journal.job_of_key(submission.user, submission.key)
         if number is None:
             return None
-        earlier = next((request for _, _, request in self._journal.jobs([number])), None)
-        launch = self._launches.get(number)
-        earlier = earlier if launch is None else launch.submission
-        request = without_environment(kept(submission)[0])
-        if earlier is not None and without_environment(earlier) != request:
+        earlier, request = self._launch_of(number), without_environment(kept(submission)[0])
+        if earlier is not None and without_environment(earlier.submission) != request:
             raise ReshapeError(
                 f"the submission key {submission.key!r} belongs to job {number}, which has another"
                 " request: use a new key"
@@ -229,6 +225,10 @@ class ApplicationScheduler:
                 )
         return array.id, places
 
+    def _launch_of(self, number: int) -> Launch | None:
+        """Return how a job is started, also one that has ended; None if that is not known."""
+        return self._launches.get(number) or self._journal.launch_of(number)
+
     def submission_of(self, number: int) -> KeptSubmission:
         """Return the submission of a job that has not ended, as it was updated last."""
         launch = self._launches.get(number)
@@ -276,9 +276,8 @@ class ApplicationScheduler:
         PermissionDenied : the message is not from one of its processes.
         """
         job = self.job(number)
-        launch = self._launches.get(number)
-        expected = token_of(self._journal, number) if launch is None else launch.token
-        if not expected or not secrets.compare_digest(expected.encode(), token.encode()):
+        launch = self._launch_of(number)
+        if launch is None or not secrets.compare_digest(launch.token.encode(), token.encode()):
             raise PermissionDenied(f"the message is not from a process of job {number}")
         return job
 
@@ -309,8 +308,8 @@ class ApplicationScheduler:
         job = self._journal.recorded_job(number)
         if job is None or job.state not in FINAL:
             return None
-        submission = next((submission for _, _, submission in self._journal.jobs([number])), None)
-        return None if submission is None else (job, submission)
+        launch = self._journal.launch_of(number)
+        return None if launch is None else (job, launch.submission)
 
     def add_facts(self, job: Job, facts: ReportedFacts) -> None:
         """Note what a program reports of itself, possibly just after the end of its job.

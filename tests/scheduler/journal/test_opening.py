@@ -115,7 +115,7 @@ def test_a_loss_is_refused_unless_it_is_accepted_and_no_number_is_used_again(
     after = {part.name: part.read_bytes() for part in killed.parent.glob("journal.db*")}
     assert after.items() >= {(n, b) for n, b in before.items() if not n.endswith("-shm")}
     accepted = Journal(killed, accept_loss=True)
-    assert [number for number, *_ in accepted.jobs()] == kept
+    assert [*accepted.launches()] == kept
     assert accepted.last_job() == 3
     die(accepted)
     again = Journal(killed)  # it was accepted once and for all

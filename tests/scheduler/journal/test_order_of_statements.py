@@ -150,7 +150,7 @@ class Pair:
         }
         assert texts == twin.texts
         assert len(journal.parts()) == len({text for text in texts.values() if text})
-        assert {job: given.name for job, _, given in journal.jobs()} == twin.names
+        assert {job: each.submission.name for job, each in journal.launches().items()} == twin.names
         assert dict(journal.pools()) == twin.pools
         assert {key: journal.meta(key) for key in twin.meta} == twin.meta
         summaries = dict(journal.rows("SELECT job, summary FROM summaries"))
