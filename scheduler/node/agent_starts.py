@@ -125,7 +125,7 @@ class AgentStarts:
 
     def remove_remains(self) -> None:
         """Remove what killed agents on this host have left; all jobs must have ended."""
-        leftovers.remove_all(self._directory, filter(self.is_local, self._nodes))
+        leftovers.remove_all(self._directory, [*filter(self.is_local, self._nodes)])
 
     def give_up(self) -> None:
         """End the sruns that still run; their agents are out of reach."""

@@ -25,6 +25,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -36,7 +37,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.node.directory import JobFolders
 from scheduler.node.launching import job_bounds
 from scheduler.node.launching.launcher import ProcessLauncher, mpiexec
-from scheduler.node.leftovers import MpiFiles, check_much_room
+from scheduler.node.leftovers import check_much_room
 from scheduler.node.processes import AGENT_VARIABLE, ProcessTree
 from scheduler.protocol import messages as m
 
@@ -236,7 +237,6 @@ class Errands:
     ----------
     folders : the shared-memory folders of jobs on this host.
     mark : name of the agent, which its processes carry in their environment.
-    files : removes what a stand-in has left in shared memory.
 
     Attributes
     ----------
@@ -244,14 +244,8 @@ class Errands:
     probe_failure : why it failed; empty if the node can start groups.
     """
 
-    def __init__(
-        self,
-        launcher: ProcessLauncher,
-        folders: JobFolders,
-        mark: str,
-        files: MpiFiles,
-    ) -> None:
-        self._launcher, self._folders, self._mark, self._files = launcher, folders, mark, files
+    def __init__(self, launcher: ProcessLauncher, folders: JobFolders, mark: str) -> None:
+        self._launcher, self._folders, self._mark = launcher, folders, mark
         # By kind and number: the processes, the time limit in seconds, and what is called when all
         # processes have ended.
         self._running: dict[str, tuple[ProcessTree, float, Callable[[ProcessTree], None]]] = {}
@@ -279,14 +273,7 @@ class Errands:
             log.warning("%s: cannot start: %s", key, error)
             return
 
-        def ended(tree: ProcessTree) -> None:
-            end = tree.end
-            if end.has_failed:
-                how = f"{end.exit_code}:{end.signal}" + (f": {end.why}" if end.why else "")
-                log.warning("%s ended with %s", key, how)
-
-        tree = ProcessTree(marker, start)
-        self._running[key] = tree, HOOK_S, ended
+        self._running[key] = ProcessTree(marker, start), HOOK_S, partial(_log_failure, key)
         log.info("%s pid=%d", key, start.pid)
 
     def start_stand_in(self, order: m.CancelAccept) -> None:
@@ -297,13 +284,7 @@ class Errands:
         marker = self._marker(key)
         program = [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
         start = self._launcher.start(mpiexec(1, program), order.environment | marker)
-
-        def ended(tree: ProcessTree) -> None:
-            if tree.status != 0:
-                self._files.remove_later(tree)
-
-        tree = ProcessTree(marker, start)
-        self._running[key] = tree, STAND_IN_S, ended
+        self._running[key] = ProcessTree(marker, start), STAND_IN_S, partial(_log_failure, key)
         log.info("%s pid=%d", key, start.pid)
 
     def start_probe(self, order: m.ProbeNode) -> None:
@@ -331,8 +312,9 @@ class Errands:
 
         self._running[key] = ProcessTree(marker, start), PROBE_S, ended
 
-    def examine(self) -> None:
-        """End errands that take too long, and forget those that have ended."""
+    def examine(self) -> bool:
+        """End errands that take too long, and forget those that have ended; whether some have."""
+        before = len(self._running)
         for key, (tree, limit_s, ended) in list(self._running.items()):
             now = time.monotonic()
             if tree.status is None:
@@ -347,6 +329,7 @@ class Errands:
                 tree.start.close()
                 del self._running[key]
                 ended(tree)
+        return len(self._running) < before
 
     def _marker(self, key: str) -> dict[str, str]:
         """Variables by which the agent recognises the processes of an errand."""
@@ -358,6 +341,13 @@ class Errands:
     def _end_probe(self, serial: int, why: str) -> None:
         self.probe, self.probe_failure = serial, why
         log.info("probe %d %s", serial, f"failed: {why}" if why else "passed")
+
+
+def _log_failure(key: str, tree: ProcessTree) -> None:
+    end = tree.end
+    if end.has_failed:
+        how = f"{end.exit_code}:{end.signal}" + (f": {end.why}" if end.why else "")
+        log.warning("%s ended with %s", key, how)
 
 
 class EndedJobs:

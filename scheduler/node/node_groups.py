@@ -13,6 +13,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 import msgspec
@@ -33,7 +34,7 @@ from scheduler.node.launching.launcher import (
     never_began,
     script_over_hosts,
 )
-from scheduler.node.leftovers import JobCgroups, MpiFiles, check_room, end_processes
+from scheduler.node.leftovers import JobCgroups, check_room, end_processes, remove_mpi_files
 from scheduler.node.processes import (
     AGENT_VARIABLE,
     GROUP_VARIABLE,
@@ -44,7 +45,7 @@ from scheduler.protocol import messages as m
 
 log = logging.getLogger(__name__)
 
-#: A group is young for this long. Its processes still start others and create shared memory.
+#: A group is young for this long. Its processes still start others.
 YOUNG_S = 3.0
 #: Interval in seconds of searching the descendants of young groups, and of others.
 LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
@@ -52,6 +53,9 @@ LOOK_YOUNG_S, LOOK_S = 0.1, 5.0
 START_S = 20.0
 #: Seconds that other processes of a group may run after its ranks have ended.
 STRAY_S = 2.0
+#: Seconds from an end of processes until the files of MPI that they have left are removed: another
+#: process of the job may be about to map one.
+REMOVAL_S = 1.0
 #: Seconds for which reports name the positions of a job after the service has asked for them.
 LOCATED_S = 60.0
 
@@ -81,11 +85,11 @@ class NodeGroups:
         self._watches: dict[int, tuple[m.WatchJoin, float | None]] = {}
         self._ended_jobs = EndedJobs()
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
-        self._mpi_files = MpiFiles(folders.memory / f"mpi-files-{node}")
+        self._removal_at = inf  # monotonic time of the next removal of files of MPI
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", f"{self._mark}-{os.getpid()}")
         self._launcher = ProcessLauncher()
         self._memory_use = MemoryUse()
-        self.errands = Errands(self._launcher, folders, self._mark, self._mpi_files)
+        self.errands = Errands(self._launcher, folders, self._mark)
         self._located: dict[int, float] = {}  # job -> monotonic time until which to locate it
 
     # ------------------------------------------------------------------ reports
@@ -193,19 +197,11 @@ class NodeGroups:
             check_room(order.size)
             self._folders.make_job_folder(order.job)
             cgroup = self._cgroups.folder_of(*key)
-            started_at = time.time()  # before there is a process that creates files
             start = self._started(order, own | cpus | paths, bounds, cgroup)
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
-        tree = ProcessTree(
-            own,
-            start,
-            started_at=started_at,
-            looked_at=started_at,
-            is_proxy=order.is_proxy,
-            cgroup=cgroup,
-        )
+        tree = ProcessTree(own, start, is_proxy=order.is_proxy, cgroup=cgroup)
         self._groups[key] = GroupProcesses(*key, tree, bounds, cpus=order.cpus)
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
@@ -323,13 +319,13 @@ class NodeGroups:
         """End the processes that an earlier agent of the node has left, and remove their files."""
         self._cgroups.begin()
         end_processes(self._mark)
-        self._mpi_files.remove_left()
+        remove_mpi_files()
 
     def finish(self) -> None:
         """Start no further processes, and remove the files of MPI that ended ones have left."""
         self._launcher.close()
         self._cgroups.finish()
-        self._mpi_files.finish()
+        remove_mpi_files()
 
     def examine(self) -> None:
         """Reap children, finish kills, and enforce deadlines."""
@@ -342,15 +338,16 @@ class NodeGroups:
         now = time.monotonic()
         for job, watch in list(self._watches.items()):
             self._end_overdue_resize(job, *watch, now)
-        probe = self.errands.probe
-        self.errands.examine()
-        self.changed |= self.errands.probe != probe
-        self._mpi_files.note(self._trees())
-        self._mpi_files.remove_due()
+        if self.errands.examine():
+            self.changed = True
+            self._remove_soon()
+        if now > self._removal_at:
+            self._removal_at = inf
+            remove_mpi_files()
 
-    def _trees(self) -> list[ProcessTree]:
-        """Return the processes of all groups and errands."""
-        return [*(group.tree for group in self._groups.values()), *self.errands.trees()]
+    def _remove_soon(self) -> None:
+        """Remove the files that ended processes of MPI have left, once for many ends."""
+        self._removal_at = min(self._removal_at, time.monotonic() + REMOVAL_S)
 
     def _is_present(self, job: int, number: int) -> bool:
         """Whether a group runs, or its end is reported."""
@@ -422,8 +419,7 @@ class NodeGroups:
         is_order = group.kill_at is not None and not (end.began or end.fault)
         fault = "order" if is_order else end.fault
         tree.start.close()
-        if tree.status != 0:
-            self._mpi_files.remove_later(tree)
+        self._remove_soon()
         self._memory_use.ended(group.job, tree.largest_process)
         self._note_end(group.status(replace(end, why=why, fault=fault)))
         log.info(
@@ -436,7 +432,8 @@ class NodeGroups:
         )
 
     def _reap(self) -> None:
-        by_pid = {tree.pid: tree for tree in self._trees() if tree.status is None}
+        trees = [*(group.tree for group in self._groups.values()), *self.errands.trees()]
+        by_pid = {tree.pid: tree for tree in trees if tree.status is None}
         while True:
             try:
                 pid, status, usage = os.wait4(-1, os.WNOHANG)

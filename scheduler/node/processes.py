@@ -9,7 +9,6 @@ searched, which takes milliseconds.
 from __future__ import annotations
 
 import os
-import re
 import resource
 import signal
 import time
@@ -22,7 +21,6 @@ from pathlib import Path
 import psutil
 
 from reshape.files.cgroup import has_process
-from scheduler.node.directory import MEMORY
 from scheduler.node.launching.launcher import MpiexecStart
 from scheduler.protocol.agent_messages import GroupEnd
 
@@ -56,21 +54,6 @@ def descendants_of(pid: int) -> set[int]:
     return descendants
 
 
-#: Files of MPI libraries in shared memory: MPICH creates ``mpich_shm_*`` for each world, UCX
-#: ``ucx_shm_posix_*`` for each process.
-MPI_FILE = r"(?:mpich_shm_|mpich_vci_|ucx_shm_posix_)\w+"
-_MAPPED = re.compile(rf" {MEMORY}/({MPI_FILE})$", re.MULTILINE)  # deleted files have a suffix
-
-
-def mapped_by(pids: Iterable[int]) -> set[str]:
-    """Names of the files of MPI libraries that processes map."""
-    names: set[str] = set()
-    for pid in pids:
-        with suppress(OSError):
-            names.update(_MAPPED.findall(Path(f"/proc/{pid}/maps").read_text(errors="replace")))
-    return names
-
-
 #: Names the agent of a process: all that an agent starts has this variable, with no secret in it.
 AGENT_VARIABLE = "RESHAPE_AGENT"
 _MARK = f"{AGENT_VARIABLE}=".encode()
@@ -80,8 +63,6 @@ GROUP_VARIABLE = "RESHAPE_AGENT_GROUP"
 _STARTERS = frozenset(
     {"mpiexec", "mpiexec.hydra", "mpirun", "hydra_pmi_proxy", "orterun", "prterun", "prted"}
 )
-#: Seconds within which processes have started their MPI library.
-MPI_START_S = 10.0
 #: Seconds between two samples of the memory of jobs.
 SAMPLE_S = 1.0
 #: A new maximum is reported if it is larger by this factor, so that few reports differ.
@@ -102,13 +83,10 @@ class ProcessTree:
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
-    looked_at : wall time of this or, before the first search, of the start; Unix seconds.
-    started_at : wall time of the start, Unix seconds.
     present : descendants that the last search found.
     status : wait status of mpiexec; None while it has not been reaped.
     end : how the group has ended, from then on.
     largest_process : largest memory of any single process, once mpiexec has been reaped; bytes.
-    mpi_files : names of files in shared memory that the processes mapped.
     """
 
     marker: Mapping[str, str]
@@ -116,13 +94,10 @@ class ProcessTree:
     started: float = field(default_factory=time.monotonic)
     seen: dict[int, psutil.Process] = field(default_factory=dict)
     looked: float = 0.0
-    looked_at: float = field(default_factory=time.time)
-    started_at: float = field(default_factory=time.time)
     present: list[psutil.Process] = field(default_factory=list)
     status: int | None = None
     end: GroupEnd = field(default_factory=GroupEnd)
     largest_process: int = 0
-    mpi_files: set[str] = field(default_factory=set)
     is_proxy: bool = False
     cgroup: str = ""
 
@@ -136,18 +111,9 @@ class ProcessTree:
         """Whether the program of a rank has begun."""
         return bool(self.start.begun)
 
-    @property
-    def unseen_since(self) -> float:
-        """Wall time since which they may have created files not in `mpi_files`, Unix seconds.
-
-        A process that fails while it starts may never have mapped a file that it created.
-        """
-        is_starting = time.monotonic() - self.started < MPI_START_S
-        return self.started_at if is_starting else self.looked_at
-
     def look(self) -> None:
-        """Search the descendants of mpiexec, and the shared memory that they map."""
-        self.looked, looked_at = time.monotonic(), time.time()
+        """Search the descendants of mpiexec."""
+        self.looked = time.monotonic()
         if self.status is not None:
             return
         descendants = descendants_of(self.pid)
@@ -156,8 +122,6 @@ class ProcessTree:
         own = descendants - set(self.start.begun.values())
         own = own | {self.pid} if self.start.is_program else own
         self.present = [*_processes(own).values()]
-        self.mpi_files |= mapped_by(self.seen)
-        self.looked_at = looked_at
 
     def resident_bytes(self) -> int:
         """Add up the resident memory of the descendants that the last search found."""
@@ -218,7 +182,6 @@ class ProcessTree:
         )
 
     def _kill(self, processes: list[psutil.Process]) -> bool:
-        self.mpi_files |= mapped_by(process.pid for process in processes)
         for process in processes:
             with suppress(psutil.Error):
                 process.kill()  # verifies the start time of the process first

@@ -196,12 +196,10 @@ def run_world(
     root: Path, size: int, environment: dict[str, str], folder: str, tests: Sequence[str]
 ) -> tuple[int, str]:
     """Exit code and output of mpiexec; its processes have ended on return."""
-    from driver import remove_library_memory
-
     from reshape.mpi import clean_environment, mpiexec_path
+    from scheduler.node.leftovers import remove_mpi_files
 
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")}
-    began = time.time()
     process = subprocess.Popen(
         [
             *(str(mpiexec_path()), "-n", str(size), sys.executable, "-m", "pytest", "--with-mpi"),
@@ -225,7 +223,7 @@ def run_world(
     finally:
         end(process)
         if process.returncode != 0:
-            remove_library_memory(began)
+            remove_mpi_files()
     return process.returncode, output
 
 

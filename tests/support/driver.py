@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -15,17 +14,17 @@ import psutil
 from reshape.files.job_folder import SLOT_PREFIX
 from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.identity import PATIENCE_VARIABLE
-from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, TrialDriver, remove_library_memory
+from scheduler.client.trial.driver import JOB, PATIENCE_S, Group, TrialDriver
+from scheduler.node.leftovers import remove_mpi_files
 from scheduler.protocol import messages as m
 
-__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "processes", "remove_library_memory", "run"]
+__all__ = ["JOB", "TIMEOUT_S", "Driver", "Group", "processes", "run"]
 
 TIMEOUT_S = PATIENCE_S
 
 
 def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run a program under mpiexec, without a service."""
-    began = time.time()
     process = subprocess.Popen(
         [str(mpiexec_path()), "-n", str(size), sys.executable, *argv],
         env=clean_environment(os.environ) | {"OMP_NUM_THREADS": "1"} | environment,
@@ -39,7 +38,7 @@ def run(size: int, *argv: str, **environment: str) -> subprocess.CompletedProces
     except subprocess.TimeoutExpired:
         process.terminate()
         out, err = process.communicate()
-    remove_library_memory(began)
+    remove_mpi_files()
     return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
 

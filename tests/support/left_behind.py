@@ -66,9 +66,9 @@ def left_since(begin: float) -> list[str]:
     begin : wall time, Unix seconds.
     """
     # Not above: a test that imports mpi4py before reshape has its communicators remembered.
-    from scheduler.node.leftovers import changed_between, remove_files
+    from scheduler.node.leftovers import remove_mpi_files
 
-    remove_files(changed_between(begin, time.time()))
+    remove_mpi_files()
     for path in Path("/tmp").glob(_HYDRA_FILES):
         if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
             path.unlink(missing_ok=True)

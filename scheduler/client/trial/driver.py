@@ -25,7 +25,7 @@ from reshape.mpi import clean_environment, mpiexec_path
 from reshape.wire.codec import encode
 from reshape.wire.identity import IDENTITY_VARIABLES
 from scheduler.node.launching.prctl import die_with_parent
-from scheduler.node.leftovers import changed_between, remove_files
+from scheduler.node.leftovers import remove_mpi_files
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
 
@@ -37,11 +37,6 @@ _ENDS_S = 5.0  # a group that has SIGTERM; then it is killed
 _MEMORY = Path("/dev/shm")
 #: The name space of process numbers. Containers may share /dev/shm, but not these numbers.
 PID_SPACE = os.stat("/proc/self/ns/pid").st_ino
-
-
-def remove_library_memory(since: float) -> None:
-    """Remove shared memory that processes of MPI have left since a time (Unix seconds)."""
-    remove_files(changed_between(since, time.time()))
 
 
 def remove_memory_of_killed_trials() -> None:
@@ -63,7 +58,6 @@ class Group:
         self.number, self.size, self.process, self.out = number, size, process, out
         self.peer = b""  # socket identity of its rank 0, once it is ready
         self.was_killed = False
-        self.began = time.time()
 
     @property
     def text(self) -> str:
@@ -137,8 +131,7 @@ class TrialDriver:
         """End all groups, and remove what they have left in shared memory."""
         for group in self.groups.values():
             self.kill(group)
-        for group in self.groups.values():
-            remove_library_memory(group.began)
+        remove_mpi_files()
         self._socket.close()
         self._context.term()
         for folder in self.folders:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import shutil
@@ -25,7 +26,6 @@ from reshape.files.job_folder import RESTART_FILE, Position
 from reshape.wire.access import AccessFile, read_access, write_private
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
 from scheduler.node.children import MOST_INTERVALS, MOST_PLACES, ranks_at
-from scheduler.node.processes import mapped_by
 from scheduler.protocol import messages as m
 
 DAEMON = """
@@ -354,31 +354,49 @@ def test_a_probe_tells_whether_the_node_can_start_groups(driver):
     driver.place.memory.chmod(0o700)
 
 
-def test_only_shared_memory_of_killed_groups_is_removed(driver):
-    foreign = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")
-    in_use = foreign.open("w")  # as in another container, whose processes an agent does not see
-    driver.start_agent()
+#: Initialises MPI, names a file and waits.
+IN_MPI = """
+from mpi4py import MPI; import pathlib, time, sys
+time.sleep(0.5); pathlib.Path(sys.argv[1]).touch(); time.sleep(1000)
+"""
+
+
+def in_mpi(driver: AgentDriver) -> tuple[psutil.Process, set[Path]]:
+    """Start a program in MPI; return its process and the files in shared memory that it maps."""
     ready = driver.work / "ready"
-    program = (
-        "from mpi4py import MPI; import pathlib, time, sys;"
-        "time.sleep(0.5); pathlib.Path(sys.argv[1]).touch(); time.sleep(1000)"
-    )
-    driver.start(1, sys.executable, "-c", program, str(ready))
+    driver.start(1, sys.executable, "-c", IN_MPI, str(ready))
     pid = driver.running(1).pid
+    wait_for(driver, ready.exists)
+    rank = next(p for p in _descendants(pid) if IN_MPI in words_of(p) and not p.children())
+    maps = Path(f"/proc/{rank.pid}/maps").read_text()
+    own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
+    assert own
+    assert all(path.exists() for path in own)
+    return rank, own
+
+
+def test_shared_memory_of_killed_groups_is_removed_and_none_in_use(driver):
+    in_use = Path(f"/dev/shm/mpich_shm_{os.getpid():08x}_0")
+    driver.start_agent()
     try:
-        wait_for(driver, ready.exists)
-        rank = next(p for p in _descendants(pid) if program in words_of(p) and not p.children())
-        maps = Path(f"/proc/{rank.pid}/maps").read_text()
-        own = {Path(word) for word in maps.split() if word.startswith("/dev/shm/mpich_shm_")}
-        assert own
-        assert all(path.exists() for path in own)
-        rank.kill()
-        assert driver.ended(1).signal == signal.SIGKILL
-        wait_for(driver, lambda: not any(path.exists() for path in own))
-        assert foreign.exists()
+        # As in another container, whose processes an agent does not see.
+        with in_use.open("w"):
+            rank, own = in_mpi(driver)
+            rank.kill()
+            assert driver.ended(1).signal == signal.SIGKILL
+            wait_for(driver, lambda: not any(path.exists() for path in own))
+            assert in_use.exists()
     finally:
-        in_use.close()
-        foreign.unlink(missing_ok=True)
+        in_use.unlink(missing_ok=True)
+
+
+def test_the_next_agent_removes_the_shared_memory_of_mpi(driver):
+    driver.start_agent()
+    rank, own = in_mpi(driver)
+    driver.kill_agent()
+    wait_until(lambda: not is_running(rank.pid))
+    driver.start_agent()
+    assert not any(path.exists() for path in own)
 
 
 def test_a_stand_in_that_hangs_leaves_no_shared_memory(driver):
@@ -399,7 +417,9 @@ def test_a_stand_in_that_hangs_leaves_no_shared_memory(driver):
 
     def have_ended() -> bool:
         running = stand_ins(driver)
-        seen.update(mapped_by(process.pid for process in running))
+        for process in running:
+            with contextlib.suppress(psutil.Error):
+                seen.update(Path(each.path).name for each in process.memory_maps())
         return not running
 
     wait_for(driver, have_ended)

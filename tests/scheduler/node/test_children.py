@@ -14,7 +14,6 @@ from waiting import wait_until
 from scheduler.node.children import EndedJobs, Errands
 from scheduler.node.directory import ServiceDirectory
 from scheduler.node.launching.launcher import ProcessLauncher
-from scheduler.node.leftovers import MpiFiles
 from scheduler.protocol import messages as m
 
 
@@ -125,8 +124,7 @@ def test_a_hook_is_ended_with_all_that_it_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("scheduler.node.children.HOOK_S", 0.0)
-    files = MpiFiles(tmp_path / "mpi-files")
-    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", files)
+    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node")
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
     bounds = m.JobBounds(str(tmp_path))
