@@ -49,12 +49,13 @@ PREDICTED = {
     "mean wait": "mean_wait_s",
     "makespan": "makespan_s",
 }
-LIMITS = """\
-The computing applications (Jacobi, LU) show that resizing works and keeps results correct. They
-cannot become faster if there are more processors than cores. The synthetic applications sleep
-according to a speedup model; the comparison of times relies on them. The simulator knows the models
-of the synthetic applications. For the others it takes the iteration times that the run had; how
-long starts and resizes take is measured in both runs."""
+LIMITS = (
+    "The computing applications (Jacobi, LU) show that resizing works and keeps results correct."
+    " They cannot become faster if there are more processors than cores. The synthetic applications"
+    " sleep according to a speedup model; the comparison of times relies on them. The simulator"
+    " knows the models of the synthetic applications. For the others it takes the iteration times"
+    " that the run had; how long starts and resizes take is measured in both runs."
+)
 
 
 class Results(msgspec.Struct, frozen=True):
@@ -94,10 +95,37 @@ def summary_table(results: Results) -> Table:
     return Table(("", "STATIC", "RESIZABLE", "CHANGE"), rows, frozenset({""}))
 
 
+def takeaways(results: Results) -> list[str]:
+    """Three sentences about a comparison, with its numbers."""
+    static, resizable, predicted = results.static, results.resizable, results.predicted
+    foreseen = _change_pct(
+        *(predicted[run]["mean_turnaround_s"] for run in ("static", "resizable"))
+    )
+    before_s, after_s = static["mean_turnaround_s"], resizable["mean_turnaround_s"]
+    came = _change_pct(before_s, after_s)
+    used = [f"{100 * run['utilization']:.0f} %" for run in (static, resizable)]
+    verified = static["jobs_verified"] + resizable["jobs_verified"]
+    resizes = resizable["expansions"] + resizable["contractions"]
+    return [
+        f"A job waited {static['mean_wait_s']:.1f} s for the processors that it requests, and"
+        f" {resizable['mean_wait_s']:.1f} s under {results.scenario}, where it starts on fewer if"
+        " it states a minimum, and expands later.",
+        f"From submission to end a job took {after_s:.1f} s instead of {before_s:.1f} s"
+        f" ({came:+.0f} %; the simulator predicted {foreseen:+.0f} %), and jobs held {used[1]} of"
+        f" the machine instead of {used[0]}.",
+        f"The {resizes} resizes on the way changed no result: {verified} of"
+        f" {static['jobs'] + resizable['jobs']} runs of programs verified theirs.",
+    ]
+
+
 def _seconds(before: float, after: float) -> tuple[str, str, str]:
     """Cells of two times, and of the change."""
-    change = f"{100 * (after / before - 1):+.1f} %" if before >= 0.05 else "-"
+    change = f"{_change_pct(before, after):+.1f} %" if before >= 0.05 else "-"
     return f"{before:.1f} s", f"{after:.1f} s", change
+
+
+def _change_pct(before: float, after: float) -> float:
+    return 100 * (after / before - 1) if before else 0.0
 
 
 def failures(name: str, jobs: Sequence[JobInfo]) -> list[str]:
@@ -210,7 +238,11 @@ def _compare_with_static(
     if as_json:
         click.echo(path.read_text(), nl=False)
     else:
-        click.echo(f"\n{render(summary_table(results))}\n\n{LIMITS}\n\n{path}")
+        console.print(f"\n{render(summary_table(results))}\n", highlight=False)
+        console.print(LIMITS, highlight=False)
+        for number, text in enumerate(takeaways(results), 1):
+            console.print(f"{number}. {text}", highlight=False)
+        click.echo(f"\n{path}")
         click.echo(f"Open in a browser: {results.report}")
     return [text for name, done in runs.items() for text in failures(name, done)]
 

@@ -10,6 +10,7 @@ from scheduler.client.demo.command import (
     failures,
     is_verified,
     summary_table,
+    takeaways,
 )
 from scheduler.client.demo.workload import JOBS, workload
 from scheduler.text.tables import render
@@ -78,3 +79,22 @@ def test_the_table_compares_runs_and_predictions() -> None:
         "expansions 0 4",
         "contractions 0 3",
     ]
+
+
+def test_three_sentences_tell_what_a_comparison_shows() -> None:
+    names = ("jobs", "jobs_verified", "mean_turnaround_s", "mean_wait_s", "utilization")
+    static = dict(zip(names, (2, 2, 20.0, 10.0, 0.5), strict=True))
+    resizable = dict(zip(names, (2, 1, 15.0, 1.0, 0.75), strict=True))
+    resizable |= {"expansions": 4, "contractions": 3}
+    predicted = {
+        name: {"mean_turnaround_s": turnaround_s, "mean_wait_s": 1.0, "makespan_s": 50.0}
+        for name, turnaround_s in (("static", 10.0), ("resizable", 8.0))
+    }
+    waits, turnaround, results = takeaways(
+        Results(0, 8, "malleable", static, resizable, predicted, "run.html")
+    )
+    assert "10.0 s for the processors that it requests, and 1.0 s under malleable" in waits
+    assert "15.0 s instead of 20.0 s (-25 %; the simulator predicted -20 %)" in turnaround
+    assert "75 % of the machine instead of 50 %" in turnaround
+    assert "The 7 resizes" in results
+    assert "3 of 4 runs of programs" in results
