@@ -1,14 +1,14 @@
 """Fields of a policy that have an effect only with certain values of others.
 
 A struct of parameters lists such fields in one table, ``field_needs``: name of the field ->
-`Needs`. A field that the table does not name always has an effect. `unused` finds the fields of a
+`Needs`. A field that the table does not name always has an effect. `check` refuses fields of a
 struct, and of the structs in it, that were set although they have no effect.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -56,28 +56,24 @@ class UnusedFieldError(ConfigError):
         self.path = path
 
 
-def check(struct: msgspec.Struct, title: str) -> None:
+def check(struct: object, title: str, path: tuple[str, ...] = ()) -> None:
     """Check that every field of a struct that differs from its default has an effect.
 
     Parameters
     ----------
     title : the struct in messages, such as "scenario easy".
+    path : names that lead to the struct.
 
     Raises
     ------
-    UnusedFieldError : a field has none; the message says what it needs.
+    UnusedFieldError : a field of it, or of the structs in it, has none; the message says what the
+        field needs.
     """
-    for error in unused(struct, title):
-        raise error
-
-
-def unused(struct: object, title: str, path: tuple[str, ...] = ()) -> Iterator[UnusedFieldError]:
-    """Yield an error for each field without effect; see `check`.
-
-    Parameters
-    ----------
-    path : names that lead to the struct.
-    """
+    if isinstance(struct, Mapping):
+        for key, item in struct.items():
+            check(item, title, (*path, str(key)))
+    if not (isinstance(struct, msgspec.Struct) or dataclasses.is_dataclass(struct)):
+        return
     if isinstance(struct, HasFieldNeeds):
         for name, needs in struct.field_needs.items():
             *above, last = name.split(".")
@@ -88,23 +84,14 @@ def unused(struct: object, title: str, path: tuple[str, ...] = ()) -> Iterator[U
             if value == default or needs.is_met(struct):
                 continue
             user = "" if not path and not above else f" by {type(owner).__name__}"
-            yield UnusedFieldError(
+            raise UnusedFieldError(
                 f"{_text(value)} has no effect in {title}: it is used{user} only {needs.text};"
                 f" change that, or leave {last} at {_text(default)}",
                 (*path, *above, last),
             )
     if isinstance(struct, msgspec.Struct):
         for name in struct.__struct_fields__:
-            yield from _inside(getattr(struct, name), title, (*path, name))
-
-
-def _inside(value: object, title: str, path: tuple[str, ...]) -> Iterator[UnusedFieldError]:
-    """Errors of the fields of a value that may be a struct or a mapping of structs."""
-    if isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from unused(item, title, (*path, str(key)))
-    elif isinstance(value, msgspec.Struct) or dataclasses.is_dataclass(value):
-        yield from unused(value, title, path)
+            check(getattr(struct, name), title, (*path, name))
 
 
 def _default(struct: object, name: str) -> Any:
