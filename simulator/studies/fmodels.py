@@ -9,11 +9,11 @@ geometric mean with an interval over the combinations; for one it is over the se
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import log, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -31,7 +31,6 @@ from simulator.studies.claims import (
     crossed,
     declared,
     paper,
-    plain,
     plus_minus,
     quotients,
     reported,
@@ -160,11 +159,8 @@ P95, MEAN = "bsld_p95", "bsld_mean"
 WIDE = ", wide"
 
 
-class Cell(NamedTuple):
-    """A combination of workload and policy."""
-
-    workload: str
-    policy: str
+#: A combination of workload and policy.
+Cell: TypeAlias = tuple[str, str]
 
 
 class ErrorResults(StudyResults):
@@ -185,10 +181,9 @@ class ErrorResults(StudyResults):
             workload(row.parameters["trace"]): float(row.result["under_one_minute_pct"])
             for row in rows
         }
-        parts = self.parts()
-        self.workloads = list(dict.fromkeys(cell.workload for cell in parts))
-        self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if Cell(w, p) in parts]
-        self.series = list(dict.fromkeys(series for _, series, _ in self))
+        self.workloads = self.parts()
+        self.cells = [(w, p) for w in self.workloads for p in POLICIES if p in self.parts(w)]
+        self.series = list(dict.fromkeys(key[2] for key in self))
         self.seeds = max(map(len, self.rows.values()), default=0)
 
     def of(self, category: str) -> str | None:
@@ -197,11 +192,11 @@ class ErrorResults(StudyResults):
 
     def xs(self, series: str | None) -> list[float]:
         """Errors or percentages of a kind, ascending."""
-        return sorted({at for _, of, at in self if of == series})
+        return sorted({at for *_, of, at in self if of == series})
 
     def p95(self, cell: Cell, series: str | None, at: float) -> list[float]:
         """P95 of the bounded slowdown at a point, by seed; empty if it was not run."""
-        return self.values((cell, series, at), P95)
+        return self.values((*cell, series, at), P95)
 
     def curve(self, cell: Cell, series: str | None) -> tuple[list[float], list[float]]:
         """Errors or percentages that were run, and the mean over the seeds of the P95 at each."""
@@ -213,23 +208,13 @@ class ErrorResults(StudyResults):
         series = self.of(category)
         return quotients(self.p95(cell, series, at), self.p95(cell, series, reference))
 
-    def points(self) -> Iterator[dict[str, Any]]:
-        """All points with means over the seeds, for JSON."""
-        for cell, series, at in self:
-            name, category = "percentage", series.removesuffix(WIDE)
-            point = {"workload": cell.workload, "policy": cell.policy, "category": category}
-            if category not in QUALITATIVE:
-                name, point["deviations"] = "error", "narrow" if series == category else "wide"
-            intervals = {m: self.interval((cell, series, at), m) for m in (P95, MEAN)}
-            yield point | {name: at} | {m: plain(interval) for m, interval in intervals.items()}
 
-
-def _key(parameters: Parameters) -> tuple[Cell, str, float]:
-    """Cell, kind of errors, and error or percentage."""
+def _key(parameters: Parameters) -> tuple[str, str, str, float]:
+    """Workload, policy, kind of errors, and error or percentage."""
     category = parameters["category"]
     at = parameters["percentage" if category in QUALITATIVE else "error"]
-    cell = Cell(workload(parameters["trace"]), parameters["policy"])
-    return cell, category + WIDE * (parameters.get("deviations") == "wide"), float(at)
+    series = category + WIDE * (parameters.get("deviations") == "wide")
+    return workload(parameters["trace"]), parameters["policy"], series, float(at)
 
 
 def geometric(groups: Iterable[Sequence[float]]) -> Interval:
@@ -252,11 +237,9 @@ def claims(results: ErrorResults) -> list[Claim]:
         if which == "all":
             return results.cells
         if which.startswith("not "):
-            return [cell for cell in results.cells if cell.workload != which[4:]]
+            return [cell for cell in results.cells if cell[0] != which[4:]]
         names = which.split(" or ")
-        return [
-            c for c in results.cells if c.workload in names or f"{c.workload} {c.policy}" in names
-        ]
+        return [cell for cell in results.cells if cell[0] in names or " ".join(cell) in names]
 
     def growth(category: str, at: float, reference: float = 5, which: str = "all") -> Interval:
         return geometric(results.ratios(c, category, at, reference) for c in cells(which))
@@ -302,8 +285,8 @@ def _over_others(results: ErrorResults, workload: str, category: str) -> Interva
     """P95 of a workload over the highest of the others, by policy and error."""
     series, cells = results.of(category), results.cells
     ratios = []
-    for cell in [cell for cell in cells if cell.workload == workload]:
-        others = [c for c in cells if c.policy == cell.policy and c.workload != workload]
+    for cell in [cell for cell in cells if cell[0] == workload]:
+        others = [c for c in cells if c[1] == cell[1] and c[0] != workload]
         for at in results.xs(series) if others else ():
             own = results.p95(cell, series, at)
             highest = map(max, zip(*(results.p95(c, series, at) for c in others), strict=False))
@@ -327,8 +310,8 @@ def _similarity(results: ErrorResults) -> Interval:
                 (a, b)
                 for series in results.series
                 for x in results.xs(series)
-                if (a := mean(results.p95(Cell(workload, "EASY"), series, x))) == a
-                and (b := mean(results.p95(Cell(workload, policy), series, x))) == b
+                if (a := mean(results.p95((workload, "EASY"), series, x))) == a
+                and (b := mean(results.p95((workload, policy), series, x))) == b
             ]
             correlations.append(_spearman([a for a, _ in pairs], [b for _, b in pairs]))
     return mean_interval([each for each in correlations if each == each])
@@ -371,7 +354,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     ]  # fmt: skip
     title = "95th percentile of the bounded slowdown, by error or share of converted jobs (%)"
     parts = [title, *(lines(results, *table) for table in tables)]
-    data = {"seeds": results.seeds, "points": [*results.points()]}
+    points = results.data(("workload", "policy", "series", "at"), (P95, MEAN))
+    data = {"seeds": results.seeds, "points": points}
     return reported(parts, data, claims(results), {} if out is None else pictures(results))
 
 
@@ -384,10 +368,10 @@ def lines(
     ]
 
     def cell(key: tuple[str, str, str], x: float) -> str:
-        values = results.p95(Cell(*key[:2]), key[2], x)
+        values = results.p95(key[:2], key[2], x)
         return plus_minus(mean_interval(values)) if values else ""
 
-    cells = [each for each in results.cells if workload in (None, each.workload)]
+    cells = [each for each in results.cells if workload in (None, each[0])]
     rows = [(*each, kind) for kind in kinds for each in cells]
     xs = {f"{x:g}": x for x in sorted({x for kind in kinds for x in results.xs(kind)})}
     return crossed(title, ["WORKLOAD", "POLICY", "CATEGORY"], rows, xs, cell)
@@ -409,13 +393,13 @@ def _figure(
         for of in results.workloads
         if workload in (None, of) and results.of(category) is not None
     }
-    policies = [p for p in POLICIES if any(cell.policy == p for cell in results.cells)]
+    policies = [p for p in POLICIES if any(cell[1] == p for cell in results.cells)]
     if not lines:
         return None
 
     def panel(axes: Axes, policy: str) -> None:
         for colour, (name, (of, category)) in zip(COLOURS, lines.items(), strict=False):
-            _line(axes, results, Cell(of, policy), category, name, colour)
+            _line(axes, results, (of, policy), category, name, colour)
         axes.set_title(policy, fontsize=11, color=INK)
         qualitative = categories[0] in QUALITATIVE
         axes.set_xlabel("converted jobs, %" if qualitative else "error, %")

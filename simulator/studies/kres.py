@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import numpy as np
 
 import simulator as sim
@@ -32,7 +32,7 @@ from simulator.studies.claims import (
     plus_minus,
     reported,
 )
-from simulator.study.study import SEED, Report, Row
+from simulator.study.study import Report, Row
 from simulator.workload_models.drawn import (
     DrawnJobs,
     Floats,
@@ -128,68 +128,57 @@ TICKS = (-500, -200, -100, -50, -25, 0, 25, 50)
 FIGURES = {"response_s": 2, "weighted_response_s": 3}
 COLOURS = dict(zip(COMPARED, ("#c98a1b", "#2a6fb0", "#7fb2dd", "#a23b3b"), strict=True))
 
-#: Metric, law, K, queue and algorithm of a point of a figure -> gain over First-Fit, per cent.
-Gains: TypeAlias = Mapping[tuple[str, str, int, int, str], Interval]
+#: Parts of a key of the results: a point of a figure.
+POINT = ("law", "k", "queue", "algorithm")
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of the gains, and the verdicts on the paper's claims."""
-    points = gains(rows)
-    tables = [_table(points, metric) for metric in METRICS]
+    results = gains(rows)
+    tables = [_table(results, metric) for metric in METRICS]
     figures = () if out is None else METRICS
-    files = encode_all({f"figure{FIGURES[each]}": _picture(points, each) for each in figures})
-    names = ("metric", "law", "k", "queue", "algorithm")
-    data = [
-        dict(zip(names, key, strict=True)) | {"gain": msgspec.to_builtins(gain)}
-        for key, gain in points.items()
-    ]
-    return reported(tables, {"points": data}, judged(rows), files)
+    files = encode_all({f"figure{FIGURES[each]}": _picture(results, each) for each in figures})
+    return reported(tables, {"points": results.data(POINT, METRICS)}, judged(results), files)
 
 
-def gain_pct(row: Row, algorithm: str, metric: str) -> float:
-    """How much shorter than under First-Fit a response is, per cent."""
-    return 100.0 * (1.0 - float(row.result[algorithm][metric]) / float(row.result["FF"][metric]))
-
-
-def gains(rows: Sequence[Row]) -> Gains:
-    """Gains over First-Fit with their 95 % intervals over the seeds, from paired runs.
+def gains(rows: Sequence[Row]) -> StudyResults:
+    """Gains over First-Fit, per cent, of each algorithm at each point.
 
     The gain is 1 - other / First-Fit, in percent: how much shorter the response is.
     """
-    groups = StudyResults(rows, lambda p: (p["law"], p["k"], p["queue"])).rows
-    return {
-        (metric, *key, name): mean_interval([gain_pct(row, name, metric) for row in group])
-        for metric in METRICS
-        for key, group in groups.items()
+    made = [
+        Row(
+            {**row.parameters, "algorithm": name},
+            {
+                metric: 100.0 * (1.0 - row.result[name][metric] / row.result["FF"][metric])
+                for metric in METRICS
+            },
+        )
+        for row in rows
         for name in COMPARED
-    }
+    ]
+    return StudyResults(made, itemgetter(*POINT))
 
 
-def judged(rows: Sequence[Row]) -> list[Claim]:
+def judged(results: StudyResults) -> list[Claim]:
     """Judge the claims, those about BB also for BB0, which leaves the fullness modifier out."""
-    seeds = StudyResults(rows, lambda parameters: (parameters[SEED],)).rows.values()
-    values = {axis: sorted({row.parameters[axis] for row in rows}) for axis in ("k", "queue")}
+    values = {axis: sorted({key[POINT.index(axis)] for key in results}) for axis in ("k", "queue")}
 
     def of_seeds(
         name: str, metric: str, at: str = "", over: Callable[[list[float]], float] = mean
     ) -> list[float]:
         """For each seed the mean (or another function) of the gains at some points."""
         limits, words = {"most": -1, "least": 0}, at.split()
-        points = {
+        point = {"algorithm": name} | {
             axis: values[axis][limits[value]] if value in limits else value
             for axis, value in zip(words[::2], words[1::2], strict=True)
         }
         metric = {"average": "response_s", "weighted": "weighted_response_s"}[metric]
-        return [
-            over(
-                [
-                    gain_pct(row, name, metric)
-                    for row in group
-                    if all(row.parameters[axis] == value for axis, value in points.items())
-                ]
-            )
-            for group in seeds
+        keys = [
+            key for key in results if dict(zip(POINT, key, strict=True)).items() >= point.items()
         ]
+        by_seed = zip(*(results.values(key, metric) for key in keys), strict=False)
+        return [over(list(gains)) for gains in by_seed]
 
     def loss(name: str, metric: str, at: str = "") -> Interval:
         gain = mean_interval(of_seeds(name, metric, at))
@@ -212,28 +201,28 @@ def judged(rows: Sequence[Row]) -> list[Claim]:
     return declared(paper("kres").claims, measures)
 
 
-def _table(points: Gains, metric: str) -> str:
-    rows = []
-    for law, k, queue in dict.fromkeys(key[1:4] for key in points):
-        own = (points[metric, law, k, queue, name] for name in COMPARED)
-        rows.append([law, k, queue, *(plus_minus(gain, "+.0f") for gain in own)])
+def _table(results: StudyResults, metric: str) -> str:
+    rows = [
+        [
+            *point,
+            *(plus_minus(results.interval((*point, name), metric), "+.0f") for name in COMPARED),
+        ]
+        for point in dict.fromkeys(key[:3] for key in results)
+    ]
     title = f"Gain over FF-EASY in {METRICS[metric]}, % (KRES figure {FIGURES[metric]})"
     return f"{title}\n\n{markdown(['requirements', 'K', 'queue', *COMPARED], rows)}"
 
 
-def _picture(points: Gains, metric: str) -> Figure:
+def _picture(results: StudyResults, metric: str) -> Figure:
     """Draw a figure: a row for each law, a column for each K, a group of bars for each queue."""
-    laws, ks = (
-        list(dict.fromkeys(key[1] for key in points)),
-        list(dict.fromkeys(key[2] for key in points)),
-    )
-    queues = sorted({key[3] for key in points})
-    lowest = min(gain.mean for (of, *_), gain in points.items() if of == metric)
+    laws, ks, queues, _ = (list(dict.fromkeys(parts)) for parts in zip(*results, strict=True))
+    queues.sort()
+    lowest = min(results.interval(key, metric).mean for key in results)
     ticks = [tick for tick in TICKS if tick >= 1.5 * lowest or tick >= -50]
 
     def panel(axes: Axes, law: str, k: int) -> None:
         series = {
-            name: [points.get((metric, law, k, queue, name), NOT_RUN) for queue in queues]
+            name: [results.interval((law, k, queue, name), metric) for queue in queues]
             for name in COMPARED
         }
         unit = "gain, %" if k == ks[0] else ""
