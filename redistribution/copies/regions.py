@@ -14,6 +14,7 @@ from itertools import accumulate
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 
@@ -49,18 +50,11 @@ def array_region(array: NDArray[Any] | None, role: Role) -> Region:
         return Region(array.reshape(-1).view(np.uint8), 0, array.strides, role)
     if array.flags.f_contiguous:
         return Region(array.T.reshape(-1).view(np.uint8), 0, array.strides, role)
-    flips = tuple(slice(None, None, -1 if stride < 0 else 1) for stride in array.strides)
-    lowest = array[flips]
-    origin = sum(
-        -stride * (extent - 1)
-        for stride, extent in zip(array.strides, array.shape, strict=True)
-        if stride < 0
-    )
-    span = array.itemsize + sum(
-        stride * (extent - 1) for stride, extent in zip(lowest.strides, lowest.shape, strict=True)
-    )
-    first = lowest[(slice(0, 1),) * array.ndim].reshape(1).view(np.uint8)
-    return Region(as_strided(first, (span,), (1,)), origin, array.strides, role)
+    low, high = byte_bounds(array)
+    lowest = tuple(slice(-1, None) if stride < 0 else slice(0, 1) for stride in array.strides)
+    first = array[lowest].reshape(1).view(np.uint8)
+    memory = as_strided(first, (high - low,), (1,))
+    return Region(memory, array.ctypes.data - low, array.strides, role)
 
 
 def message_region(transfer: Transfer, memory: Bytes, itemsize: int, order: MemoryOrder) -> Region:
