@@ -1,9 +1,9 @@
-"""Runs on each host for `reshape doctor --hosts`: prints facts as JSON, then the time on request.
+"""Runs on each host for `reshape doctor --hosts`: prints facts as JSON.
 
     python -m reshape.doctor.host_facts SHARED WORD
 
 SHARED is a folder of the file system that all hosts are to share; the file WORD in it has the text
-WORD. Each line on the standard input is answered by the time of this host, Unix seconds.
+WORD.
 """
 
 from __future__ import annotations
@@ -21,21 +21,14 @@ _PACKAGES = ("reshape-mpi", "mpi4py", "mpich")
 _MEMORY = "/dev/shm"
 
 
-def main() -> None:
-    """Print the facts, and answer questions for the time until the standard input ends."""
-    shared, word = Path(sys.argv[1]), sys.argv[2]
-    print(json.dumps(facts(shared, word)), flush=True)
-    for _ in sys.stdin:
-        print(repr(time.time()), flush=True)
-
-
 def facts(shared: Path, word: str) -> dict[str, object]:
     """Collect the facts of this host.
 
     Returns
     -------
     ``host``, ``python`` and ``releases``; ``cpus`` that this process may use; ``shm_free``, bytes,
-    -1 if /dev/shm cannot be written to; ``shared``, why the folder is not shared, or empty.
+    -1 if /dev/shm cannot be written to; ``shared``, why the folder is not shared, or empty;
+    ``time``, Unix seconds.
     """
     return {
         "host": socket.gethostname(),
@@ -44,6 +37,7 @@ def facts(shared: Path, word: str) -> dict[str, object]:
         "cpus": len(os.sched_getaffinity(0)),
         "shm_free": _free_memory(),
         "shared": _shared_fault(shared, word),
+        "time": time.time(),
     }
 
 
@@ -74,4 +68,4 @@ def _shared_fault(shared: Path, word: str) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    print(json.dumps(facts(Path(sys.argv[1]), sys.argv[2])))

@@ -30,7 +30,6 @@ from reshape.mpi import mpiexec_path
 
 #: Up to this many hosts, all pairs are measured; of more hosts, each with the next one.
 _ALL_PAIRS = 4
-_QUESTIONS = 10
 #: Difference of two clocks that is noted, seconds.
 _CLOCK_S = 1.0
 #: Bandwidth below which is noted that moves of data are slow: 1 Gbit/s less 20 %, bytes/s.
@@ -119,14 +118,8 @@ class Remote:
     def __init__(self, ssh: str, limit_s: float) -> None:
         self._ssh, self.limit_s = shlex.split(ssh), limit_s
 
-    def start(
-        self, host: HostEntry, argv: Sequence[str], *, asks: bool = False
-    ) -> subprocess.Popen[str]:
+    def start(self, host: HostEntry, argv: Sequence[str]) -> subprocess.Popen[str]:
         """Start a command on a host, in the directory in which ssh starts commands.
-
-        Parameters
-        ----------
-        asks : whether its standard input is a pipe; otherwise it is empty.
 
         Raises
         ------
@@ -139,7 +132,7 @@ class Remote:
         command = shlex.join(["env", *settings, "UCX_LOG_LEVEL=error", *limited])
         return subprocess.Popen(
             [*self._ssh, *options, "--", host.destination, command],
-            stdin=subprocess.PIPE if asks else subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -251,32 +244,24 @@ def _ask(
 ) -> tuple[dict[str, Any] | None, str]:
     """Return the facts of a host with the difference of its clock; None and why if it fails.
 
-    The difference is that of the question with the shortest answer, with half that time as error.
+    The host told its time between the start of the command and the end of its output. The middle of
+    that time is taken for it, with half of it as error.
     """
     command = [sys.executable, "-m", "reshape.doctor.host_facts", str(folder), word]
+    asked = time.time()
     try:
-        process = remote.start(host, command, asks=True)
+        process = remote.start(host, command)
     except OSError as error:
         return None, str(error)
-    assert process.stdin is not None
     assert process.stdout is not None
-    try:
-        facts: dict[str, Any] = json.loads(process.stdout.readline() or "null") or {}
-        answers = []
-        for _ in range(_QUESTIONS if facts else 0):
-            asked = time.time()
-            process.stdin.write("\n")
-            process.stdin.flush()
-            host_time = float(process.stdout.readline())
-            took_s = time.time() - asked
-            answers.append((took_s, host_time - asked - took_s / 2))
-    except (OSError, ValueError):
-        facts, answers = {}, []
+    output = process.stdout.read()
+    took_s = time.time() - asked
     why = remote.finish([process])
-    if not facts or not answers:
+    try:
+        facts: dict[str, Any] = json.loads(output)
+    except ValueError:
         return None, why or "it printed no facts"
-    took_s, facts["clock_s"] = min(answers)
-    facts["clock_error_s"] = took_s / 2
+    facts |= {"clock_s": facts["time"] - asked - took_s / 2, "clock_error_s": took_s / 2}
     return facts, ""
 
 
