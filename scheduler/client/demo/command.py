@@ -11,7 +11,6 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import indent
-from types import FrameType
 from typing import Any
 
 import click
@@ -155,10 +154,6 @@ def write_json(results: msgspec.Struct, folder: Path) -> Path:
     return path
 
 
-STATIC = "easy"
-RESIZABLE = "malleable"
-
-
 @click.command()
 @click.option(
     "--processors",
@@ -168,7 +163,7 @@ RESIZABLE = "malleable"
     help="Number of virtual processors.",
 )
 @click.option(
-    "--scenario", default=RESIZABLE, show_default=True, help="Scenario of the resizable run."
+    "--scenario", default="malleable", show_default=True, help="Scenario of the resizable run."
 )
 @click.option(
     "--seed",
@@ -201,22 +196,12 @@ def demo(processors: int, scenario: str, seed: int, jobs: int, out: Path, as_jso
         find_scenario(scenario)
     except ConfigError as error:
         raise click.BadParameter(str(error), param_hint="'--scenario'") from None
-    signal.signal(signal.SIGTERM, _terminated)
-    failed = _compare_with_static(processors, scenario, seed, jobs, out, as_json)
-    for text in failed:
-        click.echo(text, err=True)
-    sys.exit(1 if failed else 0)
-
-
-def _compare_with_static(
-    processors: int, scenario: str, seed: int, jobs: int, out: Path, as_json: bool
-) -> list[str]:
-    """Run the workload static and resizable; return a text for each job that failed."""
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))  # as on Ctrl-C
     console = Console(stderr=as_json)
     job_list = workload(processors, seed, jobs)
     runs: dict[str, list[JobInfo]] = {}
     fixed = [job.static for job in job_list]
-    for name, its, submitted in (("static", STATIC, fixed), ("resizable", scenario, job_list)):
+    for name, its, submitted in (("static", "easy", fixed), ("resizable", scenario, job_list)):
         with shown_progress(console, f"{name} ({its})", processors) as progress:
             runs[name] = run_workload(submitted, processors, its, out / name, progress)
     replays = {name: _replayed(out, name) for name in runs}
@@ -244,7 +229,10 @@ def _compare_with_static(
             console.print(f"{number}. {text}", highlight=False)
         click.echo(f"\n{path}")
         click.echo(f"Open in a browser: {results.report}")
-    return [text for name, done in runs.items() for text in failures(name, done)]
+    failed = [text for name, done in runs.items() for text in failures(name, done)]
+    for text in failed:
+        click.echo(text, err=True)
+    sys.exit(1 if failed else 0)
 
 
 def _replayed(out: Path, name: str) -> Mapping[str, Any]:
@@ -276,8 +264,3 @@ def write_page(folder: Path, names: Sequence[str], title: str) -> Path:
     path = folder / "run.html"
     path.write_bytes(report(runs, title))
     return path
-
-
-def _terminated(number: int, frame: FrameType | None) -> None:
-    """Exit as on Ctrl-C, so that the context managers end the service and its jobs."""
-    sys.exit(128 + number)

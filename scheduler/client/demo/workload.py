@@ -62,10 +62,10 @@ class DemoJob(NamedTuple):
     at_s: float
     argv: list[str]
     processors: int
-    min_processors: int | None
-    max_processors: int | None
-    topology: Topology | None
-    walltime_s: float
+    min_processors: int | None = None
+    max_processors: int | None = None
+    topology: Topology | None = None
+    walltime_s: float = 60.0
 
     @property
     def static(self) -> DemoJob:
@@ -115,34 +115,26 @@ def _synthetic(
     rng: np.random.Generator, at_s: float, processors: int, request: int, iterations: int
 ) -> DemoJob:
     seconds = _iteration_s(rng)
+    words = f"--iterations {iterations} --seconds {seconds} --start-size {request}"
     return DemoJob(
         at_s,
-        _program(
-            "synthetic",
-            iterations=iterations,
-            seconds=seconds,
-            start_size=request,
-            speedup=SPEEDUP,
-            mib=4,
-        ),
+        f"python -m apps.synthetic {words} --speedup {SPEEDUP} --mib 4".split(),
         request,
         _least(processors),
         processors,
         Topology("arbitrary"),
-        2 * iterations * seconds + 10,
+        walltime_s=2 * iterations * seconds + 10,
     )
 
 
 def _rigid(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     iterations, seconds = int(rng.integers(8, 17)), _iteration_s(rng)
+    words = f"--iterations {iterations} --seconds {seconds}"
     return DemoJob(
         at_s,
-        _program("synthetic", iterations=iterations, seconds=seconds, mib=4),
+        f"python -m apps.synthetic {words} --mib 4".split(),
         processors // int(rng.choice([2, 4])),
-        None,
-        None,
-        None,
-        2 * iterations * seconds + 10,
+        walltime_s=2 * iterations * seconds + 10,
     )
 
 
@@ -159,34 +151,23 @@ def _least(processors: int) -> int:
 def _lu(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
-        _program("lu", n=int(rng.choice([384, 512])), block=32, repeat=12),
+        f"python -m apps.lu --n {rng.choice([384, 512])} --block 32 --repeat 12".split(),
         max(1, processors // 4),
         _least(processors),
         processors // 2,
         Topology("nearly-square"),
-        60.0,
     )
 
 
 def _jacobi(rng: np.random.Generator, at_s: float, processors: int) -> DemoJob:
     return DemoJob(
         at_s,
-        _program("jacobi", n=int(rng.choice([384, 512])), iterations=100, sweeps=5),
+        f"python -m apps.jacobi --n {rng.choice([384, 512])} --iterations 100 --sweeps 5".split(),
         1 << (max(1, processors // 4).bit_length() - 1),
         _least(processors),
         processors // 2,
         Topology("power-of-2"),
-        60.0,
     )
-
-
-def _program(name: str, **options: float | str) -> list[str]:
-    words = [
-        word
-        for key, value in options.items()
-        for word in (f"--{key.replace('_', '-')}", str(value))
-    ]
-    return ["python", "-m", f"apps.{name}", *words]
 
 
 #: Used in turn, so that every workload contains jobs of all kinds.
