@@ -17,11 +17,10 @@ import socket
 import stat
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 import msgspec
@@ -55,7 +54,6 @@ class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
     result : what was found.
     meaning : its consequence for jobs.
     fix : what the user can do; "mend" in JSON.
-    seconds : time that the check took.
     """
 
     name: str
@@ -63,14 +61,6 @@ class Check(msgspec.Struct, frozen=True, rename={"fix": "mend"}):
     result: str
     meaning: str = ""
     fix: str = ""
-    seconds: float = 0.0
-
-
-def timed(check: Callable[..., Check], *arguments: Any) -> Check:
-    """Run a check, and note the time that it takes."""
-    began = time.monotonic()
-    result = check(*arguments)
-    return msgspec.structs.replace(result, seconds=round(time.monotonic() - began, 3))
 
 
 # ---------------------------------------------------------------- the machine

@@ -22,7 +22,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reshape.cli.options import SECONDS, example
-from reshape.doctor.checks import OF_THE_MACHINE, Check, check_service_directory, timed
+from reshape.doctor.checks import OF_THE_MACHINE, Check, check_service_directory
 from reshape.doctor.hosts import examine_hosts, program_command, read_hosts
 from reshape.errors import ReshapeError
 from reshape.mpi import clean_environment, mpiexec_path
@@ -236,11 +236,11 @@ def diagnose(mpiexec: Path | None = None, limit_s: float = LIMIT_S) -> list[Chec
     mpiexec : the mpiexec to examine; found by `mpiexec_path` if None.
     limit_s : time limit of each check that starts MPI programs, seconds.
     """
-    checks = [timed(check) for check in OF_THE_MACHINE]
-    checks.append(timed(check_mpiexec, mpiexec))
+    checks = [check() for check in OF_THE_MACHINE]
+    checks.append(check_mpiexec(mpiexec))
     for name, check in OF_MPI.items():  # each depends on the one before
         if checks[-1].status == "ok":
-            checks.append(timed(check, mpiexec, limit_s))
+            checks.append(check(mpiexec, limit_s))
         else:
             checks.append(Check(name, "skipped", f"needs {checks[-1].name!r}"))
     return checks

@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from reshape.doctor.checks import Check, check_free_memory, timed
+from reshape.doctor.checks import Check, check_free_memory
 from reshape.doctor.host_facts import release_of
 from reshape.errors import ReshapeError
 from reshape.mpi import mpiexec_path
@@ -230,10 +230,10 @@ def examine_hosts(
         reached = [host for host, (facts, _) in zip(hosts, answers, strict=True) if facts]
         pairs = list(combinations(reached, 2) if len(reached) <= _ALL_PAIRS else pairwise(reached))
         faults = {check.name for check in checks if check.status == "fault"}
-        checks += [timed(check_pair, remote, *pair) for pair in pairs]
+        checks += [check_pair(remote, *pair) for pair in pairs]
         if len(reached) > 1:
             is_shared = not any(f"{host.name} shared folder" in faults for host in reached)
-            checks.append(timed(check_joins, remote, reached, folder if is_shared else None))
+            checks.append(check_joins(remote, reached, folder if is_shared else None))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     return checks
