@@ -15,24 +15,22 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-import msgspec
 import numpy as np
 
 import simulator as sim
 from scheduler.config.machine_file import Platform, on_network
 from scheduler.model.network import Mesh, Tree, box
 from scheduler.pictures import INK, encode_all
-from scheduler.text.tables import Table, render
 from simulator.results.statistics import Interval
 from simulator.studies.charts import bars, chart, log_ticks
 from simulator.studies.claims import (
     NOT_RUN,
     Claim,
-    as_records,
-    as_table,
+    crossed,
     declared,
     exactly,
     paper,
+    reported,
     titled,
 )
 from simulator.study.study import Report, Row, choice, trace_path
@@ -44,6 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 FIRST_FIT = "first-fit"
+HEAD = ("TRACE", "POLICY")
 #: Names of the policies in reports, in the order of the reports.
 NAMES = {"fcfs": "FCFS", "easy": "EASY", "easy-place": "EASY by place"}
 TOTAL, WAIT = "mean_total_min", "mean_wait_min"
@@ -216,20 +215,14 @@ def _machine(parameters: Mapping[str, Any], processors: int) -> Platform:
 def report(rows: Sequence[Row], out: Path | None) -> Report:
     """Tables of costs, thresholds and times, and pictures of the figures."""
     curves = curves_of(rows)
-    claims = _judged(curves)
-    text = "\n\n".join(
-        [
-            "Waiting time with contiguous allocations over that without, speed-up 0 (LOC figure 2;"
-            f" the paper: from {PAPER.ratio} times)",
-            _costs(curves),
-            "Speed-up from which on contiguous allocations pay",
-            _thresholds(curves),
-            f"Claims\n{as_table(claims)}",
-            *_networks(curves),
-            "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
-            *(f"{label}, {policy}\n{_table(curve)}" for (label, policy), curve in curves.items()),
-        ]
-    )
+    tables = [_table(f"{label}, {policy}", curve) for (label, policy), curve in curves.items()]
+    parts = [
+        _costs(curves),
+        _thresholds(curves),
+        _networks(curves),
+        "Mean total time (wait + run) and mean wait, minutes, by speed-up (LOC figures 3 to 5)",
+        *tables,
+    ]
     data = {
         "curves": [
             {
@@ -243,34 +236,29 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
                 "contiguous": [{"speedup": s} | dict(p) for s, p in curve.points.items()],
             }
             for (label, policy), curve in curves.items()
-        ],
-        "claims": as_records(claims),
+        ]
     }
-    return Report(text, msgspec.to_builtins(data), pictures(curves))
+    return reported(parts, data, _judged(curves), pictures(curves), "Claims")
 
 
-def _networks(curves: Curves) -> list[str]:
-    """Thresholds and costs of the networks side by side; nothing for one network."""
-    networks = list(dict.fromkeys(network_of(label) for label, _ in curves))
-    if len(networks) < 2:
-        return []
+def _networks(curves: Curves) -> str:
+    """Thresholds and costs of the networks side by side; "" for one network."""
+
+    def cell(key: Key, network: str) -> str:
+        curve = curves.get((label_of(key[0], network), key[1]))
+        if curve is None:
+            return "-"
+        cost = curve.cost()
+        return _shown(curve.threshold()) + ("" if cost is None else f" ({cost:.2f})")
+
+    networks = {network_of(label): network_of(label) for label, _ in curves}
     keys = dict.fromkeys((label.split()[0], policy) for label, policy in curves)
-    lines = []
-    for trace, policy in keys:
-        cells = []
-        for network in networks:
-            curve = curves.get((label_of(trace, network), policy))
-            cells.append("-" if curve is None else _threshold_and_cost(curve))
-        lines.append([trace, policy, *cells])
-    head = ["trace", "policy", *networks]
     title = "Threshold by network, and in brackets the ratio of the waits without speed-up"
-    return [titled(title, head, lines, len(head))]
+    return crossed(title, HEAD, keys, networks, cell) if len(networks) > 1 else ""
 
 
-def _threshold_and_cost(curve: Curve) -> str:
-    threshold, cost = curve.threshold(), curve.cost()
-    shown = "none" if threshold is None else f"{threshold:.2f}"
-    return shown if cost is None else f"{shown} ({cost:.2f})"
+def _shown(threshold: float | None) -> str:
+    return "none" if threshold is None else f"{threshold:.2f}"
 
 
 def _costs(curves: Curves) -> str:
@@ -279,23 +267,26 @@ def _costs(curves: Curves) -> str:
         for (label, policy), curve in curves.items()
         if (cost := curve.cost()) is not None
     ]
-    head = ["trace", "policy", "wait anywhere", "wait contiguous", "ratio"]
-    return render(Table(head, lines, left=frozenset({"trace", "policy"})))
+    title = (
+        "Waiting time with contiguous allocations over that without, speed-up 0 (LOC figure 2;"
+        f" the paper: from {PAPER.ratio} times)"
+    )
+    return titled(title, [*HEAD, "WAIT ANYWHERE", "WAIT CONTIGUOUS", "RATIO"], lines, len(HEAD))
 
 
 def _thresholds(curves: Curves) -> str:
     """Thresholds of the paper and ours, where more than one speed-up was run."""
-    lines = []
-    for (label, policy), curve in curves.items():
-        if len(curve.points) > 1:
-            ours, paper = curve.threshold(), PAPER.thresholds.get(f"{label} {policy}", "-")
-            lines.append([label, policy, paper, "none" if ours is None else f"{ours:.2f}"])
-    head = ["TRACE", "POLICY", "PAPER", "OURS"]
-    return render(Table(head, lines, left=frozenset(head)))
+    lines = [
+        [*key, PAPER.thresholds.get(" ".join(key), "-"), _shown(curve.threshold())]
+        for key, curve in curves.items()
+        if len(curve.points) > 1
+    ]
+    title = "Speed-up from which on contiguous allocations pay"
+    return titled(title, [*HEAD, "PAPER", "OURS"], lines, 4)
 
 
-def _table(curve: Curve) -> str:
-    head = ["speed-up", "total", "wait", "run", "utilization", "external", "killed"]
+def _table(title: str, curve: Curve) -> str:
+    head = ["SPEED-UP", "TOTAL", "WAIT", "RUN", "UTILIZATION", "EXTERNAL", "KILLED"]
     shown = [("anywhere", curve.flat), *((f"{s:.2f}", p) for s, p in curve.points.items())]
     lines = [
         [
@@ -307,7 +298,7 @@ def _table(curve: Curve) -> str:
         ]
         for name, point in shown
     ]
-    return render(Table(head, lines))
+    return titled(title, head, lines, 0)
 
 
 ANYWHERE, CONTIGUOUS = "#8a8f96", "#1f6fb2"

@@ -14,8 +14,6 @@ from math import log2, nextafter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import msgspec
-
 import simulator as sim
 from reshape.errors import ReshapeError
 from scheduler.pictures import INK, encode_all
@@ -190,7 +188,8 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     traces = results.parts()
     claims = [claim for trace in traces for claim in judged(results, trace)]
     parts = [text for trace in traces for text in tables(results, trace)]
-    data = {"traces": [_as_data(results, trace) for trace in traces]}
+    names = ("trace", "alpha", "theta")
+    data = {"points": results.data(names, (MEAN, MAX), lambda point: _price(results, point))}
     return reported(parts, data, claims, pictures(results), "The paper's claims")
 
 
@@ -274,22 +273,6 @@ def _theta_claims(results: StudyResults, trace: str, low: int, high: int) -> Ite
         text = f"best theta in {low} to {high}, alpha {alpha:g}: ratio outside minus inside"
         remark = f"best: {best(results, trace, alpha)[2]}"
         yield Claim(text, ours, None, by_sign(ours), "REDIR figure 1", trace, remark)
-
-
-def _as_data(results: StudyResults, trace: str) -> dict[str, Any]:
-    points = [
-        {"alpha": point[1], "theta": point[2]}
-        | _price(results, point)
-        | {
-            name: msgspec.to_builtins(results.interval(point, metric))
-            | {"median": median(results.values(point, metric))}
-            | {"geometric": msgspec.to_builtins(geometric_mean(results.values(point, metric)))}
-            for name, metric in (("mean_ratio", MEAN), ("max_ratio", MAX))
-        }
-        for point in results
-        if point[0] == trace
-    ]
-    return {"trace": trace, "weeks": _weeks_of(results, trace), "points": points}
 
 
 MEAN_MARK = "#c0392b"

@@ -109,7 +109,7 @@ def test_networks_side_by_side(rows: list[Row], torus_rows: list[Row]) -> None:
     assert torus["non_contiguous"] == tree["non_contiguous"], "first fit does not see the network"
     assert torus["paper_threshold"] is None
     table = made.text.split("Threshold by network")[1].split("\n\n")[0].splitlines()
-    assert table[1].split() == ["trace", "policy", "tree", "torus-2d"]
+    assert table[1].split() == ["TRACE", "POLICY", "tree", "torus-2d"]
     assert f"({torus['cost']:.2f})" in table[2]
     assert table[3].split()[-1] == "-", "EASY was not run on the torus"
     assert "Threshold by network" not in report(rows, None).text
