@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 import simulator as sim
 from scheduler.pictures import encode_all
 from scheduler.policies import scenarios
-from simulator.experiment.tables import Columns, of_rows
+from simulator.experiment.tables import Columns
 from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
 from simulator.results.statistics import Interval, mean
@@ -379,22 +379,17 @@ ROW = 2.4  # inches of a centre in the picture
 
 
 def report(rows: Sequence[Row], out: Path | None) -> Report:
-    """Tables, claims, and queues over time as CSV and picture."""
+    """Tables, claims, and a picture of the queues over time."""
     numbers = _numbers(rows)
     parts = [_table(scenario, numbers) for scenario in PAPER.scenarios]
     parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
-    files = {
-        "queues.csv": _queues_csv(numbers),
-        "prediction-errors.csv": _errors_csv(numbers),
-        **_picture(numbers),
-    }
     data = {
         "trace": _trace_data(rows[0]),
         "scenarios": _by_scenario(numbers, lambda own: {key: own[key] for key in KEYS}),
         "prediction_errors": _errors(numbers),
     }
     title = "Claims (ratios of the first to the second)"
-    return reported(parts, data, judge(numbers), files, title)
+    return reported(parts, data, judge(numbers), _picture(numbers), title)
 
 
 def _numbers(rows: Sequence[Row]) -> Numbers:
@@ -498,29 +493,6 @@ def _errors_table(groups: Numbers) -> str:
         " last tenth of the jobs"
     )
     return titled(title, head, lines, 3)
-
-
-def _errors_csv(groups: Numbers) -> bytes:
-    """Medians of the errors over time (figure 8.14), a line for each part of the jobs."""
-    lines = (
-        (scenario, policy, variable, part, f"{median:.6g}")
-        for scenario, policies in _errors(groups).items()
-        for policy, variables in policies.items()
-        for variable, errors in variables.items()
-        for part, median in enumerate(errors["medians"], 1)
-    )
-    return of_rows(("scenario", "policy", "variable", "part", "median_pct"), lines).csv()
-
-
-def _queues_csv(groups: Numbers) -> bytes:
-    """Queued jobs over time: one line for each scenario, policy, centre and time."""
-    lines = (
-        (scenario, policy, centre, f"{i * QUEUE_EVERY_S:g}", count)
-        for (scenario, policy), numbers in groups.items()
-        for centre, queued in numbers["queues"].items()
-        for i, count in enumerate(queued)
-    )
-    return of_rows(("scenario", "policy", "centre", "time_s", "queued"), lines).csv()
 
 
 def _picture(numbers: Numbers, scenario: str = "ALL-SJBF") -> dict[str, bytes]:

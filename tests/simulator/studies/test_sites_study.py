@@ -71,7 +71,7 @@ def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
         assert sum(numbers["jobs_by_centre"].values()) == 900
         assert 1 <= numbers["mean_bounded_slowdown"] <= numbers["mean_slowdown"] * 60
     assert found.data["scenarios"]["ALL-SJBF"]["origin"]["within_cost_limit_pct"] == 100.0
-    assert {"queues.csv", "queues.png"} <= set(found.files)
+    assert set(found.files) == {"queues.png", "queues.svg"}
     assert "Table 8.1" in found.text
 
 
@@ -117,9 +117,6 @@ def test_errors_of_predictions_are_reported_beside_the_papers(traces: Path) -> N
     assert errors["less-waittime"]["run_s"]["median"] == pytest.approx(100.0, abs=50.0)
     assert "wait_s" not in errors["random"], "no centre was asked"
     assert "(97.2)" in found.text
-    lines = found.files["prediction-errors.csv"].decode().splitlines()
-    assert lines[0] == "scenario,policy,variable,part,median_pct"
-    assert len(lines) == 1 + 10 * 4
 
 
 def test_a_ratio_above_1_is_opposite(rows: list[Row]) -> None:
