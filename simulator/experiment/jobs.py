@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import msgspec
 from numpy.typing import NDArray
 
-from reshape.errors import ConfigError, nearest
+from reshape.errors import ConfigError
 from reshape.speedup import Model, written
 from scheduler.text.formats import counted
 from scheduler.text.located import converted
@@ -57,14 +57,6 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     rules: Rules = Rules()
     first: Annotated[int, msgspec.Meta(ge=1)] | None = None
     resizable: Resizable | None = None
-
-
-#: Fields that `Jobs.with_field` changes -> their types; those with fields below them as structs.
-_KINDS: dict[str, Any] = {
-    **{field.name: field.type for field in msgspec.structs.fields(JobFields)},
-    "resizable": Resizable,
-}
-del _KINDS["columns"]
 
 
 def _with_member(data: Any, path: Sequence[str], value: Any) -> Any:
@@ -246,14 +238,11 @@ class Jobs:
         ------
         ConfigError : an unknown field, or a value that it cannot have.
         """
-        name, *below = path.split(".")
-        if name not in _KINDS:
-            raise ConfigError(f"unknown field{nearest(name, _KINDS)}", field=f"jobs.{path}")
-        present = msgspec.to_builtins(getattr(self.fields, name))
-        data = _with_member(present, below, plain_numbers(value))
-        if name == "resizable" and data is None:
-            return self._changed(resizable=None)
-        return self._changed(**{name: converted(data, _KINDS[name], f"jobs.{name}")})
+        if path.partition(".")[0] == "columns":
+            raise ConfigError("unknown field; give other jobs", field="jobs.columns")
+        fields = msgspec.to_builtins(self.fields)
+        changed = _with_member(fields, path.split("."), plain_numbers(value))
+        return Jobs.of(converted(changed, JobFields, "jobs"), self.table)
 
     def load(
         self,
@@ -272,19 +261,6 @@ class Jobs:
         ------
         ConfigError : jobs that are not resizable have bounds on their sizes.
         """
-        loaded = self._loaded(seed, columns)
-        if isinstance(loaded, Trace) and self.fields.resizable is None:
-            for name in BOUNDS:
-                if name in loaded.columns:
-                    raise ConfigError(
-                        "has an effect on resizable jobs only: make the jobs resizable"
-                        " (Jobs.with_resizable), or leave the column out",
-                        field=name,
-                    )
-        return loaded
-
-    def _loaded(self, seed: int | None, columns: Iterable[str]) -> Trace | Workload:
-        """Read or draw the jobs; see `load`."""
         fields = self.fields
         if fields.trace is not None:
             return swf.read(fields.trace, fields=[*columns], lenient=fields.lenient)
@@ -295,6 +271,14 @@ class Jobs:
         if fields.model is not None:
             return make(request_of(fields.model, fields.options, 1 if seed is None else seed))
         assert self.table is not None
+        if isinstance(self.table, Trace) and fields.resizable is None:
+            for name in BOUNDS:
+                if name in self.table.columns:
+                    raise ConfigError(
+                        "has an effect on resizable jobs only: make the jobs resizable"
+                        " (Jobs.with_resizable), or leave the column out",
+                        field=name,
+                    )
         return self.table
 
     @property

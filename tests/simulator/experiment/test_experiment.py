@@ -270,7 +270,8 @@ def test_a_workload_file_runs_at_several_centres(tmp_path: Path) -> None:
     grid = {"machine": CENTRES, "assign": "grid-backfilling"}
     with pytest.raises(ConfigError, match="grid-backfilling: runs rigid jobs, because its one"):
         simulate(tmp_path / "jobs.yaml", **grid)
-    rigid = WORKLOAD.replace("max_processors: 8,", "")
+    elastic = 'max_processors: 8,\n     topology: "arbitrary:step=4", speedup: "amdahl:serial=0",'
+    rigid = WORKLOAD.replace(elastic, "")
     (tmp_path / "jobs.yaml").write_text(rigid)
     assert simulate(tmp_path / "jobs.yaml", **grid).jobs["start_s"].tolist() == [0, 1, 21]
 
