@@ -36,7 +36,10 @@ def digest(experiment: Experiment) -> str:
     fields = {name: getattr(experiment, name) for name in experiment.__struct_fields__}
     jobs = fields.pop("jobs")
     whole = [__version__, fields, jobs.fields, jobs.table, experiment.described]
-    whole.append(experiment.chosen if experiment.centres is None else experiment.assignment)
+    if experiment.centres is None:
+        whole.append(experiment.chosen)
+    else:
+        whole += [experiment.assignment, *(centre.chosen for centre in experiment.centres)]
     contents = [*input_files(experiment).values()]
     try:
         described = _Description().of(whole)

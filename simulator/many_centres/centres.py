@@ -88,7 +88,7 @@ class Centre:
         nodes = [(description.name, description.processors)]
         self._single = single
         self.core = simulated_core(
-            description.scenario,
+            description.chosen,
             Machine(nodes, counted=not single),
             kill_at_walltime=kill_at_walltime,
             keep_ended=single,

@@ -18,6 +18,7 @@ A machine file may name several centres:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -38,27 +39,38 @@ Positive = Annotated[float, msgspec.Meta(gt=0)]
 NotNegative = Annotated[float, msgspec.Meta(ge=0)]
 
 
-class CentreFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A centre of a machine file.
+class CentreDescription(msgspec.Struct, frozen=True, dict=True, forbid_unknown_fields=True):
+    """A centre, as a machine file describes it.
 
     Parameters
     ----------
     name : of the centre.
     processors : number of its processors.
+    scenario : name of the scenario by which it schedules; in Python also an object.
     cpu_factor : factor of all run times; 2 is half as fast as 1.
     units_per_hour : allocation units that a processor costs for an hour.
     cost_per_unit : cost of an allocation unit.
-    scenario : name of the scenario by which it schedules.
     set : values for fields of the scenario, by dotted name.
     """
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
     processors: Count
+    scenario: Any = "easy"
     cpu_factor: Positive = 1.0
     units_per_hour: NotNegative = 1.0
     cost_per_unit: NotNegative = 0.0
-    scenario: str = "easy"
     set: dict[str, Any] = {}
+
+    @cached_property
+    def chosen(self) -> Scenario:
+        """Rules by which the centre schedules."""
+        own = self.scenario
+        return own if isinstance(own, Scenario) else scenario(own, self.set)
+
+    @property
+    def price(self) -> float:
+        """Cost of a processor for an hour."""
+        return self.units_per_hour * self.cost_per_unit
 
 
 class CentresFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -69,33 +81,7 @@ class CentresFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     centres : the centres between which jobs are divided.
     """
 
-    centres: Annotated[list[CentreFields], msgspec.Meta(min_length=1)]
-
-
-class CentreDescription(msgspec.Struct, frozen=True):
-    """A centre as described by a machine file.
-
-    Parameters
-    ----------
-    name : of the centre.
-    processors : number of processors.
-    scenario : rules by which the centre schedules.
-    cpu_factor : factor of all run times; 2 is half as fast as 1.
-    units_per_hour : allocation units that a processor costs for an hour.
-    cost_per_unit : cost of an allocation unit.
-    """
-
-    name: str
-    processors: int
-    scenario: Scenario
-    cpu_factor: float = 1.0
-    units_per_hour: float = 1.0
-    cost_per_unit: float = 0.0
-
-    @property
-    def price(self) -> float:
-        """Cost of a processor for an hour."""
-        return self.units_per_hour * self.cost_per_unit
+    centres: Annotated[list[CentreDescription], msgspec.Meta(min_length=1)]
 
 
 def described_centres(tree: Located) -> list[CentreDescription]:
@@ -112,14 +98,15 @@ def described_centres(tree: Located) -> list[CentreDescription]:
                 ("centres", i, "nodes"),
                 "the processors of a centre are only counted; give their number as processors",
             )
-    fields = tree.convert(CentresFields).centres
-    centres: list[CentreDescription] = []
-    for i, each in enumerate(fields):
+    centres = tree.convert(CentresFields).centres
+    for i, each in enumerate(centres):
         above = ("centres", i)
-        if any(each.name == other.name for other in fields[:i]):
+        if any(each.name == other.name for other in centres[:i]):
             tree.fail((*above, "name"), f"two centres are named {each.name!r}; rename one")
+        if not isinstance(each.scenario, str):
+            tree.fail((*above, "scenario"), f"must be a name, got {each.scenario!r}")
         try:
-            own_scenario = scenario(each.scenario, each.set)
+            own_scenario = each.chosen
         except ConfigError as error:
             field = "scenario" if error.field == "scenario" else "set"
             tree.fail((*above, field), error.message if field == "scenario" else str(error))
@@ -131,9 +118,6 @@ def described_centres(tree: Located) -> list[CentreDescription]:
             )
         if own_scenario.redirection is not None:
             tree.fail((*above, "scenario"), "a centre is one group; leave redirection out")
-        own = msgspec.structs.asdict(each) | {"scenario": own_scenario}
-        del own["set"]
-        centres.append(CentreDescription(**own))
     return centres
 
 
@@ -205,7 +189,7 @@ def with_estimates(
     """Centres and rules of which each core has these estimates, that of Grid-Backfilling too."""
     replaced = msgspec.structs.replace
     changed = [
-        replaced(centre, scenario=replaced(centre.scenario, estimates=estimates))
+        replaced(centre, scenario=replaced(centre.chosen, estimates=estimates))
         for centre in centres
     ]
     return changed, replaced(rules, grid=replaced(rules.grid, estimates=estimates))

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 
 import simulator as sim
 from scheduler.pictures import encode_all
-from scheduler.policies import scenarios
 from simulator.experiment.tables import Columns
 from simulator.many_centres.rules import CentreDescription
 from simulator.many_centres.schedule import TAU_S, CentresSchedule
@@ -49,11 +48,11 @@ Floats: TypeAlias = NDArray[np.float64]
 #: (scenario, policy) -> numbers, means over the seeds.
 Numbers: TypeAlias = Mapping[tuple[str, str], Mapping[str, Any]]
 PAPER: Final = paper("sites")
-#: Rules of a centre -> its scenario.
-RULES: Final[dict[str, Any]] = {
-    "sjbf": {"name": "easy", "backfill_order": "sjf"},
-    "easy": {"name": "easy"},
-    "fcfs": {"name": "fcfs"},
+#: Rules of a centre -> its scenario, and changes of that.
+RULES: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "sjbf": ("easy", {"backfill_order": "sjf"}),
+    "easy": ("easy", {}),
+    "fcfs": ("fcfs", {}),
 }
 #: Seconds between two values of a queue over time.
 QUEUE_EVERY_S = 21600.0
@@ -111,10 +110,9 @@ def centres(name: str) -> list[CentreDescription]:
     """
     made = []
     for centre, (factor, rules) in PAPER.scenarios[name].items():
-        size, *price = PAPER.centres[centre]
-        fields = dict(RULES[rules])
-        own = scenarios.scenario(fields.pop("name"), fields)
-        made.append(CentreDescription(centre, size, own, factor, *price))
+        size, units, cost = PAPER.centres[centre]
+        name, changes = RULES[rules]
+        made.append(CentreDescription(centre, size, name, factor, units, cost, changes))
     return made
 
 

@@ -110,11 +110,20 @@ def test_contents_of_files_count(tmp_path: Path) -> None:
     assert digest(Experiment(trace, machine=machine)) == digests[2]
 
 
-def test_a_class_that_is_named_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "field",
+    [
+        "queue_order='orders:Mine'",
+        "machine={'centres': [{'name': 'a', 'processors': 8, 'set': {'order': 'orders:Mine'}}]}",
+    ],
+)
+def test_a_class_that_is_named_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, field: str
+) -> None:
     """In two programs, between which the file of the class changes."""
     program = (
         "import simulator as sim; from simulator.experiment.digests import digest\n"
-        f"print(digest(sim.Experiment({COLUMNS!r}, queue_order='orders:Mine')))"
+        f"print(digest(sim.Experiment({COLUMNS!r}, {field})))"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")

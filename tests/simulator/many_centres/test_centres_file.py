@@ -35,7 +35,7 @@ def test_the_example_names_three_centres_with_their_prices() -> None:
 def test_a_centre_has_defaults(tmp_path: Path) -> None:
     text = "centres: [{name: a, processors: 12, scenario: fcfs}]"
     (found,) = read_centres(file(tmp_path, text))
-    assert (found.processors, found.scenario.name, found.cpu_factor) == (12, "fcfs", 1.0)
+    assert (found.processors, found.chosen.name, found.cpu_factor) == (12, "fcfs", 1.0)
 
 
 @pytest.mark.parametrize(
