@@ -429,7 +429,7 @@ def _expand(
     gain = 1 - job.slowness(to) / job.slowness(size)
     if gain <= 0 and not job.history.is_judged(to):
         gain = 1 - size / to  # few iterations prove nothing
-    saved_s, pause_s = left_s * gain, view.pause_s(job) or 0.0
+    saved_s, pause_s = left_s * gain if gain > 0 else 0.0, view.pause_s(job) or 0.0
     facts = {**facts, "to": to, "pause_s": pause_s}
     if saved_s < earn_back * pause_s or saved_s <= 0:  # and less with time
         text = (
@@ -442,6 +442,8 @@ def _expand(
         text = "it was paused for {paused_s:.3g} s, which is long enough: a resize takes"
         text += " {pause_s:.3g} s"
         return Stay(Reason(KEEP, text, {**facts, "paused_s": job.paused_s}), lasting=True)
-    text = "from {size} to {to}: its part of the machine is {part} processors, {free} are free;"
-    text += " expected to save {saved_s:.3g} s of {left_s:.3g} s"
-    return Grow(to, Reason(DIVIDE, text, {**facts, "saved_s": saved_s, "left_s": left_s}))
+    text = "from {size} to {to}: its part of the machine is {part} processors, {free} are free"
+    if saved_s < inf:  # else neither the user nor the program says when it ends
+        facts = {**facts, "saved_s": saved_s, "left_s": left_s}
+        text += "; expected to save {saved_s:.3g} s of {left_s:.3g} s"
+    return Grow(to, Reason(DIVIDE, text, facts))
