@@ -29,7 +29,6 @@ from simulator.results.schedule import Window
 from simulator.traces import swf
 from simulator.traces.normalise import Rules, normalise
 from simulator.workload_models import workload_file
-from simulator.workload_models.generate import prio
 from simulator.workload_models.workload import Resizable, Workload, of_trace
 
 SMALL = SMALL_TRACE
@@ -211,19 +210,6 @@ def test_a_rigid_job_takes_no_fields_of_resizable_ones(tmp_path: Path, field: st
     name = field.partition(":")[0]
     with pytest.raises(ConfigError, match=rf"rigid.yaml:1: jobs\[0\].{name}: .*the job is rigid"):
         workload_file.read(path)
-
-
-def test_rigid_jobs_of_a_generated_workload_are_read(tmp_path: Path) -> None:
-    """The model draws a topology and a speedup of each job, which rigid ones do not need."""
-    _, drawn = prio({"jobs": 12, "resizable": 0.5}, 1)
-    path = tmp_path / "half.yaml"
-    path.write_bytes(workload_file.encode(drawn, "half of them are resizable"))
-    kept = workload_file.read(path).jobs
-    assert [job.spec.resizable for job in kept] == [job.spec.resizable for job in drawn.jobs]
-    assert {job.spec.topology is None for job in kept if not job.spec.resizable} == {True}
-    assert [job for job in kept if job.spec.resizable] == [
-        job for job in drawn.jobs if job.spec.resizable
-    ]
 
 
 @pytest.mark.parametrize(
