@@ -13,10 +13,9 @@ strategies in arXiv 2602.17318; how much each rule here contributes is in docs/s
 
 from __future__ import annotations
 
-from math import isfinite
-
 import msgspec
 
+from reshape.errors import check_ranges
 from scheduler.model.job_view import JobView
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing import targets
@@ -53,14 +52,9 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        for name, least in (("favour_short", 0), ("slack", 1), ("earn_back", 0), ("settle", 1)):
-            value = getattr(self, name)
-            if not (isfinite(value) and value >= least):
-                raise ValueError(f"{name} must be >= {least}, got {value}")
-        if not 0 < self.most_paused <= 1:
-            raise ValueError(f"most_paused must be > 0 and <= 1, got {self.most_paused}")
-        if not 0 <= self.min_benefit < 1:
-            raise ValueError(f"min_benefit must be >= 0 and < 1, got {self.min_benefit}")
+        check_ranges(self, favour_short=">= 0 and finite", slack=">= 1 and finite")
+        check_ranges(self, earn_back=">= 0 and finite", settle=">= 1")
+        check_ranges(self, most_paused="> 0 and <= 1", min_benefit=">= 0 and < 1")
 
     def schedule(self, current: CurrentPass) -> None:
         """Start the queued jobs for which there is room and that fit on what is free."""

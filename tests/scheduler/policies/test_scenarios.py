@@ -223,6 +223,10 @@ def test_fields_are_changed_by_name() -> None:
         ({"resizing.harvest": "never"}, "resizing.harvest: must be always or useful, got 'never'"),
         ({"resizing.min_benefit": -0.1}, "resizing: min_benefit must be >= 0 and finite"),
         ({"backfill.reserve": 3}, "backfill.reserve: must be place or shortage, got 3"),
+        (
+            {"resizing": {"policy": "malleable", "slack": 0.5}},
+            "resizing: slack must be >= 1 and finite, got 0.5",
+        ),
         ({"queues": 3}, "queues: expected object, got 3"),
     ],
 )
