@@ -21,6 +21,19 @@ from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import labelled
 
+#: What is told of a reservation.
+_COLUMNS: dict[str, Callable[[m.ReservationInfo], object]] = {
+    "NAME": lambda its: its.name,
+    "STATE": lambda its: its.state,
+    "START": lambda its: format_moment(its.begin),
+    "END": lambda its: format_moment(its.end),
+    "DURATION": lambda its: format_time(its.end - its.begin),
+    "PROCS": lambda its: its.processors,
+    "NODES": lambda its: ",".join(its.nodes),
+    "USERS": lambda its: ",".join(its.users) or "all",
+    "JOBS": lambda its: ",".join(map(str, its.running)) or "-",
+}
+
 
 @click.group()
 def reserve() -> None:
@@ -106,19 +119,7 @@ def create(
 @example("reshape reserve list")
 def list_reservations(service: Client, as_json: bool) -> None:
     """List the reservations that have not ended."""
-    columns: dict[str, Callable[[m.ReservationInfo], object]] = {
-        "NAME": lambda its: its.name,
-        "STATE": lambda its: its.state,
-        "START": lambda its: format_moment(its.begin),
-        "END": lambda its: format_moment(its.end),
-        "DURATION": lambda its: format_time(its.end - its.begin),
-        "PROCS": lambda its: its.processors,
-        "NODES": lambda its: ",".join(its.nodes),
-        "USERS": lambda its: ",".join(its.users) or "all",
-        "JOBS": lambda its: ",".join(map(str, its.running)) or "-",
-    }
-    left = "NAME STATE NODES USERS JOBS"
-    echo_list(_all(service), columns, left, as_json)
+    echo_list(_all(service), _COLUMNS, "NAME STATE NODES USERS JOBS", as_json)
 
 
 @reserve.command()
@@ -164,16 +165,9 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
         echo_json(reservations)
         return
     for reservation in reservations:
-        lines = {
-            "Reservation": reservation.name,
-            "State": reservation.state,
-            "Start": format_moment(reservation.begin),
-            "End": format_moment(reservation.end),
-            "Duration": format_time(reservation.end - reservation.begin),
-            "Processors": f"{reservation.processors} ({reservation.numbers})",
-            "Nodes": ",".join(reservation.nodes),
-            "Users": ",".join(reservation.users) or "all",
-            "Running jobs": ",".join(map(str, reservation.running)) or "-",
-            "Queued jobs": ",".join(map(str, reservation.queued)) or "-",
+        lines = {heading.capitalize(): value(reservation) for heading, value in _COLUMNS.items()}
+        lines |= {
+            "Processors": reservation.numbers,
+            "Queued": ",".join(map(str, reservation.queued)) or "-",
         }
         click.echo(labelled(lines))

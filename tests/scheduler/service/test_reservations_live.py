@@ -88,6 +88,10 @@ def test_submissions_to_a_reservation_are_checked(served: Any) -> None:
         "--users", "ann,bob", "--start", "now+1:00:00",
     )  # fmt: skip
     assert "r " in call(served, "reserve", "list")
+    described = call(served, "reserve", "info", "r").splitlines()
+    told = dict(line.split(maxsplit=1) for line in described)
+    assert (told["Name:"], told["Duration:"], told["Procs:"]) == ("r", "00:10:00", "2")
+    assert (told["Users:"], told["Jobs:"], told["Queued:"]) == ("ann,bob", "-", "-")
     for options, message in (
         (("--reservation", "s"), "there is no reservation 's'"),
         (("--reservation", "r"), "may not use reservation r, only ann, bob"),
