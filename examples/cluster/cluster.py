@@ -15,7 +15,7 @@ from hosts import HEAD, NETWORK, Hosts
 from scheduler import Client
 from scheduler.client import background
 from scheduler.client.web.document import report
-from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
+from scheduler.client.web.journal_run import MOST_JOBS, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
@@ -201,7 +201,7 @@ class Cluster:
     def write_report(self, path: Path, title: str) -> None:
         """Write a page that shows the jobs of the service so far, and what was decided."""
         with reading(self.directory) as journal:
-            run = recorded_run(journal, title, stories=ALL_STORIES)
+            run = recorded_run(journal, title, stories=MOST_JOBS)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(report([run], title))
 

@@ -29,7 +29,7 @@ from scheduler.client.demo.workload import (
 )
 from scheduler.client.options import json_option
 from scheduler.client.web.document import report
-from scheduler.client.web.journal_run import ALL_STORIES, recorded_run
+from scheduler.client.web.journal_run import MOST_JOBS, recorded_run
 from scheduler.journal.journal_reader import reading
 from scheduler.policies.scenarios import scenario as find_scenario
 from scheduler.protocol.messages import JobInfo
@@ -260,7 +260,7 @@ def write_page(folder: Path, names: Sequence[str], title: str) -> Path:
     runs = []
     for name in names:
         with reading(folder / name) as journal:
-            runs.append(recorded_run(journal, name, stories=ALL_STORIES))
+            runs.append(recorded_run(journal, name, stories=MOST_JOBS))
     path = folder / "run.html"
     path.write_bytes(report(runs, title))
     return path

@@ -385,8 +385,6 @@ def advice(job: Job, info: m.JobInfo) -> list[str]:
     return sentences
 
 
-#: More stories than any page has.
-ALL_STORIES = 1 << 31
 #: Bytes of all stories of a page, at most; they are compressed to about a tenth.
 MOST_BYTES = 8 << 20
 
