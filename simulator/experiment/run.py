@@ -259,15 +259,9 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """Source, metrics, reservations and report on the cleaning, as in metrics.json."""
         summary = {**self.head, **self.metrics}
         if self.schedule.advance:
-            summary["advance_reservations"] = [
-                {
-                    "name": reservation.name,
-                    "begin_s": reservation.begin,
-                    "end_s": reservation.end,
-                    "processors": str(reservation.processors),
-                }
-                for reservation in self.schedule.advance
-            ]
+            names = ("name", "begin_s", "end_s", "processors")
+            rows = (line.values() for line in self.reservations.lines())
+            summary["advance_reservations"] = [dict(zip(names, row, strict=True)) for row in rows]
         if self.schedule.report is not None:
             summary["report"] = msgspec.structs.asdict(self.schedule.report)
         return summary | ({} if self.pool is None else {"pool": str(self.experiment.pool)})
