@@ -221,26 +221,11 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
         " means over the mixes; the paper's values are in brackets",
         *_tables(results),
     ]
-    of_shares = ("completion_improvement_pct", WAIT, UTILIZATION)
-    data = {
-        "mixes": n,
-        "scenarios": {name: _numbers(results, name) for name in _cases(results, PAPER.names)},
-        "resizable": {
-            str(share): {number: _numbers(results, name)[number] for number in of_shares}
-            for share, name in SHARES.items()
-            if name in _cases(results, [name])
-        },
-        "priorities": {
-            label: {
-                user: {COMPLETION: results.interval(name, f"{COMPLETION} {user}")} for user in USERS
-            }
-            for label, name in TABLE_5.items()
-            if name in results
-        },
-    }
+    cases = {name: _numbers(results, name) | _by_user(results, name) for name in results}
+    data = {"mixes": n, "cases": msgspec.to_builtins(cases)}
     files = {} if out is None else pictures(results)
     title = "Claims of section 4"
-    return reported(parts, msgspec.to_builtins(data), claims(results), files, title)
+    return reported(parts, data, claims(results), files, title)
 
 
 def _cases(results: StudyResults, names: Iterable[str]) -> list[str]:
@@ -260,6 +245,12 @@ def _numbers(results: StudyResults, case: str) -> dict[str, Interval]:
     }
 
 
+def _by_user(results: StudyResults, case: str) -> dict[str, Interval]:
+    """Completions of a case by class of user."""
+    metrics = [f"{COMPLETION} {user}" for user in USERS]
+    return {metric: results.interval(case, metric) for metric in metrics}
+
+
 def _improvement(results: StudyResults, case: str, metric: str, base: str = "static") -> Interval:
     return mean_interval(results.reductions(metric, case, base))
 
@@ -267,7 +258,6 @@ def _improvement(results: StudyResults, case: str, metric: str, base: str = "sta
 def _tables(results: StudyResults) -> list[str]:
     """Tables 1 to 5, as far as their cases were run."""
     spread = ("AVERAGE s", "STD. DEV.", "MAX", "MIN", "RANGE")
-    users = (COMPLETION, *(f"{COMPLETION} {user}" for user in USERS))
     names = _cases(results, PAPER.names)
     shares = [share for share, name in SHARES.items() if name in results]
     classes = [label for label, name in TABLE_5.items() if name in results]
@@ -285,15 +275,11 @@ def _tables(results: StudyResults) -> list[str]:
         ]
         for share in shares
     ]
-    by_class = [
-        [
-            label,
-            *map(
-                _beside, (results.interval(TABLE_5[label], m) for m in users), PAPER.table_5[label]
-            ),
-        ]
-        for label in classes
-    ]
+    by_class = []
+    for label in classes:
+        case = TABLE_5[label]
+        ours = [results.interval(case, COMPLETION), *_by_user(results, case).values()]
+        by_class.append([label, *map(_beside, ours, PAPER.table_5[label])])
     title_4 = "Table 4: queue wait by share of resizable jobs, PBA-PR"
     title_5 = "Table 5: completion by class of user, half of the jobs resizable"
     return [

@@ -86,7 +86,7 @@ def test_the_study_file_runs_all_cases_of_the_paper(rows: list[Row]) -> None:
     parts = [results.values("static", f"mean_wait_s small {user}") for user in prio.USERS]
     assert small == pytest.approx(np.mean(parts, axis=0)), "four gold and four platinum jobs"
     static, pba = (np.array(results.values(n, "mean_completion_s")) for n in ("static", "pba-pr"))
-    improved = report(rows, None).data["scenarios"]["pba-pr"]["completion_improvement_pct"]
+    improved = report(rows, None).data["cases"]["pba-pr"]["completion_improvement_pct"]
     assert improved["mean"] == pytest.approx(np.mean(100 * (1 - pba / static)))
 
 
@@ -109,11 +109,11 @@ def test_the_report(rows: list[Row], tmp_path: Path, monkeypatch: pytest.MonkeyP
     for number in (1, 2, 3, 4, 5):
         assert f"Table {number}: " in made.text
     assert "140 (141.7)" in made.text, "all mixes are equal; the paper's value is in brackets"
-    static = made.data["scenarios"]["static"]
-    assert set(made.data["scenarios"]) == set(PAPER.names)
+    static = made.data["cases"]["static"]
+    assert set(made.data["cases"]) == {name_of(row.parameters) for row in rows}
     assert {"mean", "low", "high", "n"} == set(static["mean_completion_s"])
     names = "mean_completion_s completion_improvement_pct mean_execution_s mean_wait_s"
-    assert {*names.split(), "utilization_pct"} <= set(static)
+    assert {*names.split(), "mean_completion_s gold", "utilization_pct"} <= set(static)
     assert static["completion_improvement_pct"]["mean"] == 0
     check_claims(made.data)
     assert sorted(made.files) == [f"figure-{n:02}.png" for n in range(2, 15)]
