@@ -185,13 +185,10 @@ def sweep(
         raise ConfigError(
             f"must be an Experiment, got {got}; write Experiment(jobs)", field="sweep"
         )
-    workers = plain_numbers(workers)
-    if workers is not None and (not isinstance(workers, int) or workers < 1):
-        raise ConfigError(f"must be a whole number >= 1, got {workers!r}", field="workers")
     if on_error not in ("row", "raise"):
         raise ConfigError(f"must be row or raise, got {on_error!r}", field="on_error")
     points = [_GridPoint(experiment, values) for values in grid_points(axes)]
-    width = min(workers or len(os.sched_getaffinity(0)), len(points))
+    width = min(_workers(workers), len(points))
     with ResultFile(None if file is None else Path(file), _by_digest) as kept:
         keys = [str(i) if file is None else digest(p.experiment) for i, p in enumerate(points)]
         missing = [i for i, key in enumerate(keys) if kept.get(key.encode()) is None]
@@ -201,11 +198,10 @@ def sweep(
             for i, outcome in computed:
                 if not isinstance(outcome, RunFailure):
                     kept.add(keys[i], points[i].labels, outcome)
-                elif on_error == "row":
-                    failed[i] = outcome.message
+                elif on_error == "raise":
+                    raise points[i].error(outcome)
                 else:
-                    details = f"\n{outcome.details}" if outcome.details else ""
-                    raise ReshapeError(f"at {points[i].text}: {outcome.message}{details}")
+                    failed[i] = outcome.message
         if file is not None:  # its lines came as points ended, which differs between calls
             replace_all({Path(file): kept.lines([key.encode() for key in keys])})
         results = [
@@ -215,6 +211,16 @@ def sweep(
     if failed:
         _warn(points, failed)
     return _table(axes, results)
+
+
+def _workers(workers: int | None) -> int:
+    """Number of points that are computed at a time."""
+    workers = plain_numbers(workers)
+    if workers is None:
+        return len(os.sched_getaffinity(0))
+    if not isinstance(workers, int) or workers < 1:
+        raise ConfigError(f"must be a whole number >= 1, got {workers!r}", field="workers")
+    return workers
 
 
 def _warn(points: Sequence[_GridPoint], failed: Mapping[int, str]) -> None:
@@ -264,6 +270,11 @@ class _GridPoint:
             self.experiment = base.replace(**values)
         except ConfigError as error:
             raise ConfigError(f"{error.message} (at {self.text})", field=error.field) from None
+
+    def error(self, failure: RunFailure) -> ReshapeError:
+        """Error about a failure of this point, with its traceback."""
+        details = f"\n{failure.details}" if failure.details else ""
+        return ReshapeError(f"at {self.text}: {failure.message}{details}")
 
 
 def _computed(

@@ -477,7 +477,8 @@ def test_a_sweep_on_workers_of_dask_that_is_killed_continues(tmp_path: Path) -> 
     os.killpg(begun.pid, signal.SIGKILL)
     begun.wait()
     assert 20 <= points_in(tmp_path / "s") < 200
-    again = subprocess.run(command, capture_output=True, text=True, check=True, timeout=LIMIT_S)
+    again = subprocess.run(command, capture_output=True, text=True, check=False, timeout=LIMIT_S)
+    assert again.returncode == 0, again.stderr
     assert again.stdout.splitlines()[-1].startswith("rows 200 ")
     assert points_in(tmp_path / "s") == 200
 
