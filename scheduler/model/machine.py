@@ -157,7 +157,6 @@ class Machine:
     free_count, processors, installed : number of processors that are free, of nodes that are up,
         of all known nodes.
     whole : whether no numbered processor is missing.
-    changes : how often what the nodes offer has changed.
     draining : processors of the nodes that are up and drain, or were removed.
     pools : the further resources of all nodes together.
     """
@@ -185,7 +184,6 @@ class Machine:
         self.space = Space(network=network, by_node=division)
         self.free_count = self.processors = self.installed = 0
         self.whole = True
-        self.changes = 0
         self.draining = ProcSet()
         self._down = ProcSet()  # numbers of missing processors
         self._owed = ProcSet()  # of nodes that were lost: still held by a job
@@ -263,8 +261,7 @@ class Machine:
         if node.drains:
             self._down |= node.numbers
             self.whole = False
-        self._offer(before, node.offered)
-        self._note_change()
+        self._offer_changed(node, before)
 
     def lose(self, name: str) -> ProcSet:
         """Remove a node and return its processors, none if it was not up."""
@@ -276,9 +273,7 @@ class Machine:
         before = node.offered
         node.up = False
         self.pools.offer(node.resources, -1)
-        if before:
-            self._offer(before, ProcSet())
-        self._note_change()
+        self._offer_changed(node, before)
         return node.processors
 
     def set_drain(self, name: str, drains: bool, why: str = "", by: str = "") -> None:
@@ -326,7 +321,6 @@ class Machine:
 
     def _note_change(self) -> None:
         """Forget what followed from the former offers of the nodes."""
-        self.changes += 1
         self._placeable.clear()
         self.draining = ProcSet.union(
             node.processors for node in self.nodes.values() if node.up and node.is_left

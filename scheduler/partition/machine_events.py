@@ -82,14 +82,11 @@ class MachineEvents:
 
     def on_node_joined(self, event: NodeJoined) -> None:
         """Add the processors and resources of a node."""
-        state = self._state
-        state.releases_changed()
-        state.machine.join(event.node, event.processors, event.resources, event.features)
+        machine = self._state.machine
+        machine.join(event.node, event.processors, event.resources, event.features)
         if event.resources:
             self._queueing.count_resources()
-        for job in state.live.values():
-            state.expect(job)
-        state.processors_released()
+        self._offers_changed()
         self.include(silent_agent_of(event.node))
         self._set_expiry(event)
 
@@ -131,6 +128,7 @@ class MachineEvents:
         lost = ProcSet() if node is None else node.processors
         points = event.restart_points
         state.releases_changed()
+        state.examine_all()
         for job in list(state.live.values()) if lost else ():
             state.expect(job)
             joining = job.resize.joining if job.resize is not None else ()
@@ -141,7 +139,6 @@ class MachineEvents:
 
     def on_drain_changed(self, event: DrainChanged) -> None:
         """Withhold the processors of a node from new groups, or offer them again."""
-        self._state.releases_changed()
         self._state.machine.set_drain(event.node, event.drains, event.why, event.by)
         if not event.drains:
             self.include(hold_of(event.node))
@@ -158,15 +155,17 @@ class MachineEvents:
 
     def on_node_removed(self, event: NodeRemoved) -> None:
         """Remove a node from the machine."""
-        self._state.releases_changed()
         self._state.machine.remove(event.node)
         self._offers_changed()
 
     def _offers_changed(self) -> None:
         """Take account of nodes that offer more or fewer processors to new groups."""
-        for job in self._state.live.values():
-            self._state.expect(job)
-        self._state.processors_released()
+        state = self._state
+        state.releases_changed()
+        state.examine_all()
+        for job in state.live.values():
+            state.expect(job)
+        state.processors_released()
 
     def on_reservation_requested(self, event: ReservationRequested) -> None:
         """Grant an advance reservation, or refuse it."""

@@ -113,9 +113,8 @@ class SchedulerState:
         self.exclusions = Exclusions()
         self.excluding = False
         self.placed: set[int] = set()
-        #: `_has_place_when_idle` of each kind of request, and the changes of the machine before it.
+        #: `_has_place_when_idle` of each kind of request, until what jobs could get changes.
         self._idle_places: dict[tuple[int, NodeRequest | None, str, int], bool] = {}
-        self._machine_changes = 0
         self.orders: list[Order] = []
         self.watch_start: Callable[[Job], None] | None = None
         self.watches_starts = False
@@ -195,7 +194,6 @@ class SchedulerState:
         """Whether what the nodes offer has a place for a job, without what it may never hold."""
         machine, spec, least = self.machine, job.spec, job.start_least
         end = self.now + job.estimate_on_s(least)
-        self._note_machine()
         never = [
             processors
             for processors, begin, until in self.exclusions.intervals(
@@ -213,13 +211,8 @@ class SchedulerState:
 
     def examine_all(self) -> None:
         """Let limited passes test all jobs again: what the jobs could get has changed."""
-        self._machine_changes = self.machine.changes
         self._idle_places.clear()
         self.queue.examine_all()
-
-    def _note_machine(self) -> None:
-        if self._machine_changes != self.machine.changes:
-            self.examine_all()
 
     def _is_in_reservation(self, job: Job) -> bool:
         """Whether the reservation of a job has begun and suffices for it."""
@@ -414,7 +407,6 @@ class SchedulerState:
         depth, before = self.depth, self.window
         self.window = None
         if depth is not None and len(self.queue) > depth:
-            self._note_machine()
             self.window = self.queue.first_jobs(depth, self.can_start)
         self.was_limited = self.window is not None or before is not None
 
