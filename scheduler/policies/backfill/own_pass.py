@@ -29,7 +29,7 @@ from scheduler.policies.backfill.table_pass import TablePass
 from scheduler.policies.containment import ErrorReporter, Guard, plain_value
 from scheduler.policies.selection.on_table import table_selection
 from scheduler.state.profile import Availability
-from scheduler.state.reservation_table import TableSelection
+from scheduler.state.reservation_table import Allocation, TableSelection
 from scheduler.state.scheduler_state import SchedulerState
 from scheduler.state.view import MachineNow
 
@@ -359,17 +359,15 @@ class TableRoom(TablePass):
 
     def has_place(self, job: Job, size: int) -> bool:
         """Whether exclusions leave a place for a job."""
-        now = self.state.now
-        allocation = self._find(job, now, 0 if size == job.processors else size)
-        return allocation is not None and allocation.begin <= now
+        return self._find_now(job, size) is not None
 
     def begin_job(self, job: Job, reason: Reason, size: int) -> bool:
         """Start a job now if there is room for it."""
-        now = self.state.now
-        allocation = self._find(job, now, 0 if size == job.processors else size)
-        if allocation is None or allocation.begin > now:
-            return False
-        return self._start_with(job, allocation, reason, size)
+        allocation = self._find_now(job, size)
+        return allocation is not None and self._start_with(job, allocation, reason, size)
+
+    def _find_now(self, job: Job, size: int) -> Allocation | None:
+        return self._find(job, self.state.now, 0 if size == job.processors else size)
 
     def keep(self, job: Job) -> float:
         """Reserve for a job."""

@@ -164,7 +164,7 @@ class TablePass(SchedulingPass):
         size = job.starts_on(min(state.machine.free_count, job.processors - 1))
         while size is not None:
             allocation = self._find(job, state.now, size)
-            if allocation is None or allocation.begin > state.now:
+            if allocation is None:
                 size = job.starts_on(size - 1)
                 continue
             facts: Facts = {
@@ -186,7 +186,7 @@ class TablePass(SchedulingPass):
             ready: list[tuple[Job, Allocation]] = []
             for job in self._candidates():
                 allocation = self._find(job, self.state.now)
-                if allocation is None or allocation.begin > self.state.now:
+                if allocation is None:
                     if is_plain and self._start_on_fewer(job):
                         continue
                     self._tried.add(job.id)
