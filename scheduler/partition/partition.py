@@ -111,8 +111,7 @@ class Partition:
             kill_at_reservation=backfill.kill_at_reservation,
             passes_at_extensions=order == "batch",
         )
-        predicts = self.predictor is not None
-        self.passes = Passes(self.state, scenario, self.alarms, report_error, predicts=predicts)
+        self.passes = Passes(self.state, scenario, self.alarms, report_error)
         prioritised = queue_order if isinstance(queue_order, Prioritised) else None
         self.view = View(self.state, scenario.retry_after, prioritised)
         shown = View(self.state, scenario.retry_after, prioritised, read_only=True)

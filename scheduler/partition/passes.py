@@ -67,7 +67,6 @@ class Passes:
     scenario : makes the pass.
     alarms : wake-ups of the partition.
     report_error : called when a user-defined pass fails; see `OwnPass`.
-    predicts : whether run times are predicted.
 
     Attributes
     ----------
@@ -83,13 +82,10 @@ class Passes:
         scenario: Scenario,
         alarms: Alarms,
         report_error: ErrorReporter | None,
-        *,
-        predicts: bool,
     ) -> None:
         self._state, self._scenario, self._alarms = state, scenario, alarms
         self._report_error, self.minimum_of = report_error, scenario.backfill.minimum_of
         self._kills_at_reservation = scenario.backfill.kill_at_reservation
-        self._predicts = predicts
         self.select()
         self.limit_depth(None)
 
@@ -102,7 +98,8 @@ class Passes:
             if own is None
             else OwnPass(state, own, self._report_error)
         )
-        time_matters = self._predicts or state.queue.ages or state.excluding
+        predicts = self._alarms.predictor is not None
+        time_matters = predicts or state.queue.ages or state.excluding
         self.follow_events = not time_matters and backfill.moments == "always"
 
     def exclusions_changed(self) -> None:
