@@ -99,15 +99,28 @@ class MachineEvents:
             self.exclude(Exclusion(name, self._state.machine.nodes[event.node].processors, until))
 
     def exclude(self, exclusion: Exclusion) -> None:
-        """Exclude processors, and ask for a wake-up at the beginning."""
-        self._state.exclude(exclusion)
-        self._passes.exclusions_changed()
+        """Add an exclusion, or replace the one of its name.
+
+        Raises
+        ------
+        ValueError : the processors of the machine are counted, not distinguished.
+        """
+        if self._state.machine.counted:
+            raise ValueError(
+                f"exclusion {exclusion.name!r} needs a machine whose processors are distinguished"
+            )
+        self._state.exclusions.put(exclusion, self._state.now)
+        self._exclusions_changed()
 
     def include(self, name: str) -> None:
         """Remove an exclusion, if there is one of this name."""
-        if self._state.exclusions.get(name) is not None:
-            self._state.include(name)
-            self._passes.exclusions_changed()
+        if self._state.exclusions.remove(name, self._state.now):
+            self._exclusions_changed()
+
+    def _exclusions_changed(self) -> None:
+        """Schedule by other exclusions, and ask for a wake-up at their next change."""
+        self._state.exclusions_changed()
+        self._passes.exclusions_changed()
 
     def on_node_lost(self, event: NodeLost) -> None:
         """End the jobs on a lost node, also if it was lost before.
@@ -187,16 +200,14 @@ class MachineEvents:
     def on_clock_set(self, event: ClockSet) -> None:
         """Move the exclusions, whose times are those of the wall clock."""
         if self._state.exclusions.move(-event.by_s, self._state.now):
-            self._state.exclusions_changed()
-            self._passes.exclusions_changed()
+            self._exclusions_changed()
         self._queueing.move_begins(-event.by_s)
 
     def advance_exclusions(self) -> None:
         """Schedule by the exclusions of the present time."""
         state = self._state
         if state.exclusions.advance(state.now) or not state.must_exclude():
-            state.exclusions_changed()
-            self._passes.exclusions_changed()
+            self._exclusions_changed()
 
     def on_wakeup(self, event: Wakeup) -> None:
         """End overdue jobs, extend predictions, ask for the next wake-up."""

@@ -26,7 +26,7 @@ from scheduler.model.resources import Quantity
 from scheduler.model.space import NONE, Space
 from scheduler.state.bitsets import bits_in_blocks, bits_of, set_of
 from scheduler.state.derived_jobs import Steps, lent_group
-from scheduler.state.exclusions import Blocked, Exclusion, Exclusions
+from scheduler.state.exclusions import Blocked, Exclusions
 from scheduler.state.profile import Availability, ExpectedReleases
 from scheduler.state.queue import Queue
 
@@ -368,25 +368,6 @@ class SchedulerState:
         self.reservations.clear()
         self.releases_changed()
         self.pass_due = True
-
-    def exclude(self, exclusion: Exclusion) -> None:
-        """Add an exclusion, or replace the one of its name.
-
-        Raises
-        ------
-        ValueError : the processors of the machine are counted, not distinguished.
-        """
-        if self.machine.counted:
-            raise ValueError(
-                f"exclusion {exclusion.name!r} needs a machine whose processors are distinguished"
-            )
-        self.exclusions.put(exclusion, self.now)
-        self.exclusions_changed()
-
-    def include(self, name: str) -> None:
-        """Remove an exclusion, if there is one of this name."""
-        if self.exclusions.remove(name, self.now):
-            self.exclusions_changed()
 
     def exclusions_changed(self) -> None:
         """Ask for a pass: an exclusion was added, has begun or has ended."""

@@ -145,8 +145,8 @@ def test_exclusions_survive_a_record() -> None:
 
 def test_processors_that_are_counted_cannot_be_excluded() -> None:
     core = Core(Scenario("x"), Machine([("a", 4)], counted=True))
-    with pytest.raises(ValueError, match="'r' needs a machine whose processors are distinguished"):
-        core.partitions[0].state.exclude(Exclusion("r", ProcSet.span(0, 2), 5.0))
+    with pytest.raises(ValueError, match="'expiry of node a' needs a machine whose processors are"):
+        core.handle([NodeJoined(1.0, "a", 4, until=5.0)])
 
 
 def test_an_exclusion_must_end_after_it_begins() -> None:
