@@ -374,7 +374,7 @@ class Application(Registrations):
         job = self._here()
         if self._checkpointing is not None:
             raise ReshapeError("app.checkpoint() is called twice: call it once")
-        if job.declarations or self._fresh_start_was_read or self._registrations_are_closed:
+        if job.signature or self._fresh_start_was_read or self._registrations_are_closed:
             raise ReshapeError(
                 "app.checkpoint() is called too late: it decides whether the program restarts; "
                 "call it first in the block, before arrays are registered or is_fresh_start is read"

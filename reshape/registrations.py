@@ -379,17 +379,17 @@ class Registrations:
 
     def _enter(self, declaration: Declaration, what: str) -> None:
         """Register a name, unless it is taken, or another program has saved the data."""
-        name, declarations = declaration.name, self._here().declarations
+        name, job = declaration.name, self._here()
         if self._registrations_are_closed:
             raise ReshapeError(
                 f"{what} {name!r} is registered after app.iterations() has begun, but processes "
                 "that join register before it: register all arrays before"
             )
-        if any(name == other.name for other in declarations):
+        if any(name == other.name for other in job.signature):
             raise ReshapeError(f"{what} {name!r} is registered twice: give each its own name")
-        declarations.append(declaration)
+        job.signature = (*job.signature, declaration)
         if self._saved is not None:
-            self._saved.check(declarations, complete=False)
+            self._saved.check(job.signature, complete=False)
 
     def _begin(self, array: Array, cuts: AllCuts) -> None:
         """Allocate or reopen the data of an array, unless a move will bring it."""
@@ -432,7 +432,7 @@ class Registrations:
         self._registrations_are_closed = True
         saved, self._saved = self._saved, None
         if saved is not None:
-            saved.check(job.declarations, complete=True)
+            saved.check(job.signature, complete=True)
             job.state.clear()
             job.state.update(_state_in(saved).load_state())  # over what the program has set
         if self._role == "restart":

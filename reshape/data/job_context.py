@@ -61,7 +61,7 @@ class JobContext(Processes, eq=False):
     Attributes
     ----------
     verify : whether each move compares checksums.
-    declarations : what the program has registered, in order.
+    signature : what the program has registered, in order.
     arrays : registered arrays by name, including the parts of ragged data.
     ragged : sparse matrices and lists of items by name.
     state : values of `Application.state`.
@@ -83,7 +83,7 @@ class JobContext(Processes, eq=False):
     """
 
     verify: bool = False
-    declarations: list[Declaration] = msgspec.field(default_factory=list)
+    signature: tuple[Declaration, ...] = ()
     arrays: dict[str, Array] = msgspec.field(default_factory=dict)
     ragged: dict[str, Ragged] = msgspec.field(default_factory=dict)
     state: dict[str, Any] = msgspec.field(default_factory=dict)
@@ -101,11 +101,6 @@ class JobContext(Processes, eq=False):
     checkpointed_at: float = 0.0
     slot: Slot = msgspec.field(default_factory=Slot)
     trial: Trial | None = None
-
-    @property
-    def signature(self) -> tuple[Declaration, ...]:
-        """What the program has registered, in order."""
-        return tuple(self.declarations)
 
     @property
     def before(self) -> int:
