@@ -127,10 +127,10 @@ class Spares:
         return segments.create(memory, declaration, layout)
 
     def keep(self, segment: Segment) -> None:
-        """Keep a segment that holds no data any more, until the end of the resize at least."""
+        """Keep a segment that holds no data any more, unless it is small."""
         segment.array.flags.writeable = False
         self._replaced += segment.size
-        if segment.path is None or segment.mapping is None or self._folder is None:
+        if segment.path is None or self._folder is None or segment.size < SMALLEST_BYTES:
             segment.discard()
             return
         self.hide(segment)
@@ -155,12 +155,9 @@ class Spares:
         self._live = _bytes_in(live)
         self._most = max(self._most, self._replaced + self._live)
         self._replaced = 0
-        small = [s for s in self._spares if s.size < SMALLEST_BYTES]
-        self._spares = [s for s in self._spares if s.size >= SMALLEST_BYTES]
-        excess = self._take_out(self._spares, self.nbytes - self._room())
-        if small or excess:
+        if excess := self._take_out(self._spares, self.nbytes - self._room()):
             self.wait()
-            self._run([*small, *excess], [])
+            self._run(excess, [])
 
     def release_if_idle(self) -> None:
         """Give everything back if there was no resize for a while."""
