@@ -105,7 +105,8 @@ def _hash(packed: NDArray[Any], keys: list[Words]) -> int:
         rows = (rows[:, np.newaxis] + along).reshape(-1)
     columns = np.ascontiguousarray(keys[-1])
     if kernel.compiled is not None and tuning.use_kernel:
-        return kernel.hash_sum(rows, columns, words)
+        sides = rows.ctypes.data, len(rows), columns.ctypes.data, len(columns)
+        return int(kernel.compiled.hash_sum(*sides, words.ctypes.data, words.shape[1]))
     key, total = (rows[:, np.newaxis] + columns).reshape(-1), 0
     for k in range(words.shape[1]):
         mixed = key + words[:, k]

@@ -116,20 +116,3 @@ def bind(products: Sequence[Product]) -> Callable[[], None]:
         copy_products(first)
 
     return copy
-
-
-def hash_sum(
-    rows: NDArray[np.uint64], columns: NDArray[np.uint64], words: NDArray[np.uint64]
-) -> int:
-    """Sum of the hashes of the elements of a matrix modulo 2**64; see `redistribution.checksum`.
-
-    Requires the `compiled` kernel.
-
-    Parameters
-    ----------
-    rows, columns : their keys, contiguous.
-    words : (elements, words of each), row after row, contiguous.
-    """
-    assert compiled is not None
-    along = (rows.ctypes.data, len(rows), columns.ctypes.data, len(columns))
-    return int(compiled.hash_sum(*along, words.ctypes.data, words.shape[1]))
