@@ -230,8 +230,8 @@ class Exchange:
         started = list(islice(iter(self.outgoing.start_next, None), self.receivers))
         taken = [None if message.direct else buffers.take(message.memory) for message in started]
         packed = [
-            Copy(message.piece, self.source, self.buffer_region(message, buffer))
-            for message, buffer in zip(started, taken, strict=True)
+            Copy(piece, self.source, message_region(piece, buffer, self.itemsize, self.order))
+            for (piece, *_), buffer in zip(started, taken, strict=True)
             if buffer is not None
         ]
         near = islice(self.copied, 1)
@@ -272,15 +272,12 @@ class Exchange:
             if buffer is not None:
                 free.append(buffer)
                 if window is self.incoming:
-                    region = self.buffer_region(message, buffer)
-                    copies.append(Copy(message.piece, region, self.target))
+                    piece = message.piece
+                    region = message_region(piece, buffer, self.itemsize, self.order)
+                    copies.append(Copy(piece, region, self.target))
             window.complete(message)
         copy(self.itemsize, *copies)
         for buffer in free:
             buffers.give_back(buffer)
         self.start_receives()
         return True
-
-    def buffer_region(self, message: _PieceMessage, buffer: Bytes) -> Region:
-        """Region of a message in its buffer."""
-        return message_region(message.piece, buffer, self.itemsize, self.order)
