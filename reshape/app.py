@@ -477,7 +477,7 @@ class Application(Registrations):
             return iter(())  # the job has passed this loop
         is_next = loop > job.loop and self._address is None
         if is_next:
-            job.next_loop()
+            job.iteration = 0
         job.loop, job.total = loop, None if total is None else index(total)
         if self._address is not None:
             address, self._address = self._address, None

@@ -112,10 +112,6 @@ class JobContext(Processes, eq=False):
         """Whether the loop has another iteration, unless the program leaves it."""
         return self.total is None or self.iteration < self.total
 
-    def next_loop(self) -> None:
-        """Enter the next loop of the program."""
-        self.loop, self.iteration = self.loop + 1, 0
-
     def open_each_size(self) -> None:
         """Collective over comm. Open what depends on the size and is closed, in order."""
         for function in self.each_size:
