@@ -113,15 +113,13 @@ class CommunicatorUse:
     Attributes
     ----------
     mailboxes : None as long as there are none.
-    is_settled : whether it is known if there can be mailboxes.
     box_bytes : bytes of a box.
     """
 
     def __init__(self) -> None:
         self.mailboxes: Mailboxes | None = None
         self.box_bytes = tuning.mailbox_bytes
-        self.is_settled = False
-        self._is_first = True
+        self._uses = 0
 
     @classmethod
     def of(cls, comm: MPI.Intracomm) -> CommunicatorUse:
@@ -133,11 +131,10 @@ class CommunicatorUse:
         return use
 
     def settle(self, comm: MPI.Intracomm) -> None:
-        """Collective over comm. Make mailboxes, if this is not the first use, and if possible."""
-        if not self.is_settled and not self._is_first:
+        """Collective over comm. Note a use; at the second one, make mailboxes if possible."""
+        self._uses += 1
+        if self._uses == 2:
             self.mailboxes = _made(comm, self.box_bytes)
-            self.is_settled = True
-        self._is_first = False
 
 
 @cache
