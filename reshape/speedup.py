@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from functools import lru_cache
 from math import inf, isfinite, log
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -207,10 +207,7 @@ class Tabulated(_Model, frozen=True, tag="table"):
 
 Model: TypeAlias = Formula | Tabulated
 MODELS: Mapping[str, type[Model]] = {
-    "prio": Prio,
-    "amdahl": Amdahl,
-    "downey": Downey,
-    "table": Tabulated,
+    model.__struct_config__.tag: model for model in get_args(Model)
 }
 FORMS = (
     "prio:alpha=0.8, prio:reading=printed, amdahl:serial=0.05, downey:A=64,sigma=0.5 "
