@@ -74,7 +74,9 @@ class Saved(NamedTuple):
         number : which of their arrays the others send.
         """
         cuts = list(slabs(self.layout.shape[self.axes], self.local.dtype.itemsize))
-        buffers = self.buffers(cuts)  # no rank may send what rank 0 has no memory for
+        largest = max((math.prod(_extents(slab)) for slab in cuts), default=0)
+        # For a slab, and what is received of it: no rank may send what rank 0 has no memory for.
+        buffers = np.empty((2, largest), self.local.dtype)
         for slab in cuts:
             self.comm.bcast((number, slab), root=0)
             yield slab, self.received(slab, buffers)
@@ -100,11 +102,6 @@ class Saved(NamedTuple):
             own = self.turned[self.share(self.comm.rank, slab)[0]]
             if own.size:
                 self.comm.Send(_bytes(own), 0, _TAG)
-
-    def buffers(self, cuts: Sequence[Slab]) -> NDArray[Any]:
-        """Memory on rank 0 for the largest of these slabs, and for one that is received."""
-        largest = max((math.prod(_extents(slab)) for slab in cuts), default=0)
-        return np.empty((2, largest), self.local.dtype)
 
     def received(self, slab: Slab, buffers: NDArray[Any]) -> NDArray[Any]:
         """Put a slab together from the elements of all ranks, on rank 0, in these buffers."""
