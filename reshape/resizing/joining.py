@@ -2,8 +2,9 @@
 
 The side that was there before accepts on a port of MPI, and the other one connects; both merge. In
 a resize the joining group then sends what its program has registered, and the job answers with its
-state, or with the reason why it rejects the group. Groups that start or join together become one
-communicator in the same way, without these messages (`reshape.resizing.resize_points`).
+state. Then all ranks agree, and the job may have a reason to reject the group. Groups that start or
+join together become one communicator in the same way, without these messages
+(`reshape.resizing.resize_points`).
 """
 
 from __future__ import annotations
@@ -65,7 +66,7 @@ _TOLD = ("epoch", "iteration", "done", "verify", "topology", "request", "expecte
 
 
 class JobStatus(NamedTuple):
-    """Answer of the job's rank 0: why it rejects the group, or the state of the job.
+    """Answer of the job's rank 0: the state of the job.
 
     Attributes
     ----------
@@ -73,7 +74,6 @@ class JobStatus(NamedTuple):
     told : the fields `_TOLD` of the job.
     """
 
-    why: str
     serial: int
     groups: tuple[int, ...]
     state: bytes
@@ -130,18 +130,10 @@ def admit(job: JobContext, order: Join, merged: MPI.Intracomm, state: bytes) -> 
     if not isinstance(joining, JoiningGroup):
         raise RolledBackError("the group that was to join is gone")
     groups = job.groups + joining.groups
-    status = JobStatus(
-        _objection(job, order, joining),
-        order.serial,
-        groups,
-        state,
-        time.monotonic() - job.checkpointed_at,
-        {name: getattr(job, name) for name in _TOLD},
-    )
-    status = value_of(merged, status, root=0)
-    if status.why:
-        raise RolledBackError(status.why)
-    agree(merged, "")  # whether the joining group can unpickle the state
+    since_checkpoint_s = time.monotonic() - job.checkpointed_at
+    told = {name: getattr(job, name) for name in _TOLD}
+    value_of(merged, JobStatus(order.serial, groups, state, since_checkpoint_s, told), root=0)
+    agree(merged, _objection(job, order, joining))  # and whether the group can unpickle the state
     return groups
 
 
@@ -160,8 +152,6 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     value_of(merged, joining, root=merged.size - job.comm.size)
     status: JobStatus | None = value_of(merged, None, root=0)
     assert status is not None
-    if status.why:
-        raise RolledBackError(status.why)
     state = dict[str, Any]()
     # Unpickling runs code of the user's classes.
     with agreed(merged, "app.state cannot be restored where the group starts", Exception):
