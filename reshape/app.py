@@ -105,7 +105,6 @@ class Application(Registrations):
     ) -> None:
         super().__init__()
         self._fresh_start_was_read = False
-        self._loops = 0  # calls of `iterations`
         self._iterates = False  # whether one of them has not ended
         self._link: Link | None = None
         self._address: Address | None = None  # where a group joins that has not joined yet
@@ -374,7 +373,7 @@ class Application(Registrations):
         job = self._here()
         if self._checkpointing is not None:
             raise ReshapeError("app.checkpoint() is called twice: call it once")
-        if job.signature or self._fresh_start_was_read or self._registrations_are_closed:
+        if job.signature or self._fresh_start_was_read or self._loops:
             raise ReshapeError(
                 "app.checkpoint() is called too late: it decides whether the program restarts; "
                 "call it first in the block, before arrays are registered or is_fresh_start is read"

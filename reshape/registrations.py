@@ -57,7 +57,7 @@ class Registrations:
         self._job: JobContext | None = None
         self._role: Role = "first"  # that of the group of this process
         self._saved: RestartPoint | SavedCheckpoint | None = None  # what the program restarts from
-        self._registrations_are_closed = False  # whether the iterations have begun
+        self._loops = 0  # calls of `iterations`; the first one ends the registrations
 
     def _here(self) -> JobContext:
         if self._job is None:
@@ -380,7 +380,7 @@ class Registrations:
     def _enter(self, declaration: Declaration, what: str) -> None:
         """Register a name, unless it is taken, or another program has saved the data."""
         name, job = declaration.name, self._here()
-        if self._registrations_are_closed:
+        if self._loops:
             raise ReshapeError(
                 f"{what} {name!r} is registered after app.iterations() has begun, but processes "
                 "that join register before it: register all arrays before"
@@ -429,7 +429,6 @@ class Registrations:
     def _close_registrations(self) -> None:
         """Collective over app.comm in a restart. Remove the restart point, drop the saved data."""
         job = self._here()
-        self._registrations_are_closed = True
         saved, self._saved = self._saved, None
         if saved is not None:
             saved.check(job.signature, complete=True)
