@@ -28,6 +28,7 @@ from collections.abc import Callable, Mapping, Sequence
 from linecache import getline
 from math import inf, isfinite
 from numbers import Integral, Real
+from types import FrameType
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -63,9 +64,32 @@ def description(kind: str, policy: object, method: str, error: BaseException) ->
     import traceback  # late: a simulation without errors does not need it
 
     said = " ".join(traceback.format_exception_only(error)[-1].split())
-    name = f"{type(policy).__module__}:{type(policy).__qualname__}"
     said = said.encode(errors="replace").decode()
-    return f"{_WORDS[kind]} {name} failed in {method} with {said}"
+    return f"{_title(kind, policy)} failed in {method} with {said}"
+
+
+def _title(kind: str, policy: object) -> str:
+    """Name a policy in a sentence."""
+    return f"{_WORDS[kind]} {type(policy).__module__}:{type(policy).__qualname__}"
+
+
+def running_policy(frame: FrameType | None) -> str:
+    """Name the user-defined policy that a stack is in, with its method and line; "": none.
+
+    Parameters
+    ----------
+    frame : the innermost frame of the stack, perhaps that of another thread.
+    """
+    lines: dict[str, str] = {}  # innermost line of each module
+    while frame is not None:
+        if frame.f_code is Guard.call.__code__:
+            guard, method = frame.f_locals["self"], frame.f_locals["method"]
+            line = lines.get(type(guard.policy).__module__, "elsewhere")
+            return f"{_title(guard.kind, guard.policy)} in {method} ({line})"
+        line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
+        lines.setdefault(str(frame.f_globals.get("__name__")), line)
+        frame = frame.f_back
+    return ""
 
 
 def line_of(policy: object, error: BaseException, method: str) -> tuple[str, int]:
@@ -132,7 +156,7 @@ class Guard:
     """
 
     def __init__(self, kind: str, policy: object, report: ErrorReporter | None) -> None:
-        self._kind, self._policy, self._report = kind, policy, report
+        self.kind, self.policy, self._report = kind, policy, report
 
     def call(
         self, method: str, call: Callable[[], Result], fallback: Callable[[str], Result]
@@ -150,7 +174,7 @@ class Guard:
         except (Exception, SystemExit) as error:
             if self._report is None:
                 raise
-            sentence = self._report(self._kind, self._policy, method, error)
+            sentence = self._report(self.kind, self.policy, method, error)
         return fallback(sentence)
 
 

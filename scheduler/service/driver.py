@@ -142,6 +142,7 @@ class Driver:
     Attributes
     ----------
     events : events to decide on in this turn.
+    deciding : events on which the core decides now.
     after_decision : functions to call after the decision of this turn.
     changed_jobs : jobs that may differ from their processes, by a decision or a report.
     """
@@ -156,6 +157,7 @@ class Driver:
         self._applications = components.applications
         self._depth = PassDepth(components.config.passes.longest_s, self._core.depth_limit)
         self.events: list[Event] = []
+        self.deciding: list[Event] = []
         self.after_decision: list[Callable[[], None]] = []
         self.changed_jobs: Final = self._reports.changed_jobs
         self._alarms: list[float] = []
@@ -269,7 +271,9 @@ class Driver:
         """Hand events to the core; limit the depth of its passes if they take too long."""
         core = self._core
         examined, began_s = core.examined, time.thread_time()
+        self.deciding = events
         orders = core.handle(events)
+        self.deciding = []
         took_s, examined = time.thread_time() - began_s, core.examined - examined
         change = self._depth.change(self._clock(), took_s, examined)
         if change is not None:

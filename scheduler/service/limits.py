@@ -1,4 +1,4 @@
-"""Limits that keep a service alive: open files, memory of unfinished messages, and a full disk.
+"""Limits that keep a service alive: files, memory of unfinished messages, a full disk, long turns.
 
 The service raises the number of files that it may have open, and keeps some of them spare.
 
@@ -18,6 +18,9 @@ With a full disk, the service decides nothing until its journal can be written a
 agents and applications are held and handled afterwards, so that no report is lost; jobs wait at
 their next resize point. Questions are answered, and commands are refused with the reason. Each
 message declares which of these it is (`reshape.wire.messages.Kind`).
+
+A policy of a user that does not return keeps the loop of the service from going on, and nothing in
+Python can end it. A thread watches the loop, and the log names the policy.
 """
 
 from __future__ import annotations
@@ -25,8 +28,10 @@ from __future__ import annotations
 import logging
 import os
 import resource
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -34,6 +39,8 @@ import msgspec
 
 from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
+from scheduler.model.events import Event, JobEvent
+from scheduler.policies.containment import running_policy
 from scheduler.protocol import messages as m
 from scheduler.service.permissions import Sender
 
@@ -218,3 +225,67 @@ class RoomForJournal:
 def _bytes(received: Received) -> int:
     """Memory that a held message takes, about: its frames, and what a repetition has in common."""
     return LEAST_BYTES + 2 * sum(map(len, received[1]))
+
+
+#: Seconds after which a turn of the loop is long.
+LONG_TURN_S = 10.0
+#: Events of a decision that the log names, at most.
+MOST_EVENTS = 5
+
+
+class LoopWatch:
+    """Logs from a thread what the thread that has made it does in a long turn of its loop.
+
+    It logs again whenever the turn has taken twice as long.
+
+    Parameters
+    ----------
+    patience_s : seconds after which a turn is long.
+
+    Attributes
+    ----------
+    busy_since : when the present turn began, monotonic seconds; None: the loop waits for messages.
+    deciding : returns the events on which the core decides now.
+    """
+
+    def __init__(self, patience_s: float = LONG_TURN_S) -> None:
+        self.busy_since: float | None = None
+        self.deciding: Callable[[], Sequence[Event]] = tuple
+        self._patience_s, self._watched = patience_s, threading.get_ident()
+        self._turn: float | None = None
+        self._due_s = patience_s
+        self._is_over = threading.Event()
+        # A daemon: the service may end with an error.
+        threading.Thread(target=self._run, name="loop-watch", daemon=True).start()
+
+    def close(self) -> None:
+        """Let the thread end."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        while not self._is_over.wait(self._patience_s / 10):
+            self.look()
+
+    def look(self) -> None:
+        """Log what the watched thread does if its turn is long."""
+        since = self.busy_since
+        if since != self._turn:
+            self._turn, self._due_s = since, self._patience_s
+        if since is not None and (took_s := time.monotonic() - since) > self._due_s:
+            self._due_s = 2 * took_s
+            self._log(took_s)
+
+    def _log(self, took_s: float) -> None:
+        what = running_policy(sys._current_frames().get(self._watched)) or "a turn of the loop"
+        events = self.deciding()
+        on = f" on {', '.join(map(_short, events[:MOST_EVENTS]))}" if events else ""
+        log.error(
+            "%s has not returned for %.1f s%s: the service does nothing else; if it never returns,"
+            " kill -9 %d ends the service, and its jobs continue",
+            *(what, took_s, on, os.getpid()),
+        )
+
+
+def _short(event: Event) -> str:
+    job = f" job={event.job}" if isinstance(event, JobEvent) else ""
+    return type(event).__name__ + job

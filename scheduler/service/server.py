@@ -37,7 +37,7 @@ from scheduler.service.assembly import Components
 from scheduler.service.connections import Connections
 from scheduler.service.driver import Driver
 from scheduler.service.later_answers import IDENTITY, PATIENCE_S, ReaderLink
-from scheduler.service.limits import Received, raise_limit
+from scheduler.service.limits import LoopWatch, Received, raise_limit
 from scheduler.service.requests import RequestHandler
 
 log = logging.getLogger(__name__)
@@ -89,10 +89,12 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
         gc.set_threshold(*GARBAGE_THRESHOLDS)
         failures: list[float] = []
         has_served = False
+        watch = LoopWatch()
         while True:
+            watch.busy_since = time.monotonic()
             service = None
             try:
-                service = Service(directory, config, accept_loss=accept_loss)
+                service = Service(directory, config, watch, accept_loss=accept_loss)
                 accept_loss = False  # it is accepted once
                 service.run()
             except ReshapeError:
@@ -116,6 +118,7 @@ class Service:
     Parameters
     ----------
     directory : created, and locked for this process.
+    watch : is told when a turn of the loop begins and ends.
     accept_loss : go on with a journal of which acknowledged records are missing.
 
     Attributes
@@ -124,14 +127,20 @@ class Service:
     """
 
     def __init__(
-        self, directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False
+        self,
+        directory: ServiceDirectory,
+        config: ServeConfig,
+        watch: LoopWatch,
+        *,
+        accept_loss: bool = False,
     ) -> None:
-        self.directory, self.config = directory, config
+        self.directory, self.config, self._watch = directory, config, watch
         self._outbox: _Outbox = []  # leaves after the journal of the turn is written
         self._answers: _Outbox = []  # to questions; leaves also if the journal cannot be written
         self.components = Components(directory, config, self.send, accept_loss=accept_loss)
         self.core = self.components.core
         self.driver = Driver(self.components)
+        watch.deciding = lambda: self.driver.deciding
         refused: Counter[str] = Counter()
         self._connections = Connections(directory, config.listen, refused)
         ways = self._send_now, self._answer_question
@@ -208,7 +217,9 @@ class Service:
     def _loop(self) -> None:
         while not self._stop:
             is_busy = self.requests.reads.pending or (self._room.holds and not self._room.reason)
+            self._watch.busy_since = None
             self._connections.wait(0 if is_busy else round(1000 * TICK_S))
+            self._watch.busy_since = time.monotonic()
             if self._signals:
                 self._on_signals()
             if self._room.reason:
