@@ -10,7 +10,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ import psutil
 import pytest
 import zmq
 from paths import SUPPORT
+from stopped import stopped
 from told import WAITS
 from waiting import LIMIT_S, wait_until
 
@@ -72,16 +72,6 @@ def patience(served: Any, tmp_path: Path) -> Any:
         served.start("--config", str(config))
 
     return start
-
-
-@contextlib.contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process for the time of a block."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 def copy_journal(served: Any, copy: Path) -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from stopped import stopped
 from waiting import wait_until
 
 from scheduler.protocol import messages as m
@@ -22,16 +19,6 @@ def node(served: Any, number: int = 0) -> m.NodeInfo:
     return answer.nodes[number]
 
 
-@contextmanager
-def stopped(pid: int) -> Iterator[None]:
-    """Stop a process until the block ends."""
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> None:
     """Its job should have ended, so that the next one would start at once."""
     served = service
@@ -39,14 +26,7 @@ def test_a_silent_node_shows_its_silence_and_promises_no_start(service: Any) -> 
     served.until(first, "RUNNING")
     queued = served.submit(["true"], 1, walltime_s=600.0)
     assert node(served).state == "alloc"
-    agent = int(
-        next(
-            line.rpartition("pid=")[2]
-            for line in served.place.log("serve").read_text().splitlines()
-            if "agent reports" in line
-        )
-    )
-    with stopped(agent):
+    with stopped(served.agent_pid()):
         wait_until(lambda: node(served).state == "alloc*")
         assert node(served).reason.startswith("its agent has been silent for ")
         served.ask(
