@@ -60,11 +60,18 @@ class JobChanges:
     ) -> list[Event]:
         """Return the events that change a job, or tasks of an array, at the request of a user.
 
+        Those tasks that run are requeued, and get a signal, one by one.
+
         Raises
         ------
         ReshapeError : the job cannot be changed like that.
         PermissionDenied : only an administrator may.
         """
+        if named.tasks and isinstance(change, m.RequeueJob | m.SignalJob):
+            running = self._running(self._jobs.job(named.job), named.tasks)
+            tasks = [m.JobTasks(task.id) for task in running]
+            own = (self.events(t, change, user, is_administrator=is_administrator) for t in tasks)
+            return [event for events in own for event in events]
         match change:
             case m.CancelJob():
                 return [self._cancel(named, user)]
@@ -73,9 +80,9 @@ class JobChanges:
             case m.ReleaseJob():
                 return [self._release(named, is_administrator=is_administrator)]
             case m.RequeueJob():
-                return self._requeue(named, user)
+                return [self._requeue(named.job, user)]
             case m.SignalJob():
-                return self._signal(named, change, user)
+                return [self._signal(named.job, change, user)]
             case m.UpdateJob():
                 return [self._update(named, change, is_administrator=is_administrator)]
 
@@ -134,13 +141,9 @@ class JobChanges:
             held.add("administrator")
         return held
 
-    def _requeue(self, named: m.JobTasks, user: str) -> list[Event]:
-        """Return the events that end a running job, or tasks of an array, and queue them again."""
-        number = named.job
+    def _requeue(self, number: int, user: str) -> Event:
+        """Return the event that ends a running job and queues it again."""
         job = self._jobs.job(number)
-        if named.tasks:
-            running = self._running(job, named.tasks)
-            return [event for task in running for event in self._requeue(m.JobTasks(task.id), user)]
         if job.state in FINAL:
             ended = self._jobs.ended(number)
             again = "" if ended is None else f", as by {submission_command(ended[1])}"
@@ -151,7 +154,7 @@ class JobChanges:
         job = self._unended_job(number)
         if job.state in (JobState.PENDING, JobState.COMPLETING):
             raise ReshapeError(f"job {number} is {job.state.name}: only a running job is requeued")
-        return [JobRequeued(self._clock(), number, f"requeued by {_by(job, user)}")]
+        return JobRequeued(self._clock(), number, f"requeued by {_by(job, user)}")
 
     def _running(self, array: Job, tasks: str) -> list[Job]:
         """Return those of some tasks of an array that run, one at least."""
@@ -161,16 +164,9 @@ class JobChanges:
             raise ReshapeError(f"none of the tasks {tasks} of array {array.id} is running")
         return running
 
-    def _signal(self, named: m.JobTasks, change: m.SignalJob, user: str) -> list[Event]:
-        """Send a signal to the processes of a job, or of tasks of an array."""
-        job = self._unended(named.job)
-        if named.tasks:
-            running = self._running(job, named.tasks)
-            return [
-                event
-                for task in running
-                for event in self._signal(m.JobTasks(task.id), change, user)
-            ]
+    def _signal(self, number: int, change: m.SignalJob, user: str) -> Event:
+        """Send a signal to the processes of a job."""
+        job = self._unended(number)
         if job.state is JobState.COMPLETING or (
             job.state is JobState.PENDING and job.spec.array is None
         ):
@@ -182,7 +178,7 @@ class JobChanges:
         if change.to_script and not self._jobs.submission_of(job.id).script:
             raise ReshapeError(f"job {job.id} has no script: leave --batch out")
         why = f"sent by {_by(job, user)}"
-        return [JobSignalled(self._clock(), job.id, change.number, change.to_script, why)]
+        return JobSignalled(self._clock(), job.id, change.number, change.to_script, why)
 
     def _update(self, named: m.JobTasks, change: m.UpdateJob, *, is_administrator: bool) -> Event:
         """Change the request of a job, and note its new submission.
