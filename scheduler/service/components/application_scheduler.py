@@ -93,38 +93,35 @@ class ApplicationScheduler:
         """
         spec = self.request_of(submission)
         _check_job_script(submission)
-        number = self._add_job(submission, 0 if spec.array is None else spec.array.count)
-        self.last_submitted = number
+        event = self.add(submission, spec)
+        self.last_submitted = event.job
         if spec.array is not None:  # its tasks have the numbers that follow
             self._journal.note_meta(LAST_JOB, str(self.last))
         if submission.key:
-            self._journal.add_key(number, submission.user, submission.key)
-        return JobSubmitted(at=self._clock(), job=number, spec=spec)
+            self._journal.add_key(event.job, submission.user, submission.key)
+        return event
 
     def add_task(self, task: Job) -> None:
         """Note how a task of an array is started, which has come to the queue."""
         if task.spec.task_of is not None and task.id not in self._launches:
             self.replace_submission(task.id, self.submission_of(task.id))
 
-    def add_step(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
-        """Return the event of a step, which has its number.
+    def add(self, submission: m.Submission, spec: JobSpec) -> JobSubmitted:
+        """Note how a new job or step is started; return its event, which has its number.
+
+        The numbers of the tasks of an array follow its own.
 
         Raises
         ------
         ReshapeError : the disk is full.
         """
-        number = self._add_job(submission, 0)
-        return JobSubmitted(at=self._clock(), job=number, spec=spec)
-
-    def _add_job(self, submission: m.Submission, tasks: int) -> int:
-        """Note how a new job is started; return its number, which those of its tasks follow."""
         small, parts = kept(submission)
         self._journal.check_room(sum(map(len, parts.values())))
         number = self._next
-        self._next += 1 + tasks
+        self._next += 1 + (0 if spec.array is None else spec.array.count)
         self._parts.keep(number, parts)
         self._add_launch(number, small)
-        return number
+        return JobSubmitted(at=self._clock(), job=number, spec=spec)
 
     def _add_launch(self, number: int, submission: KeptSubmission) -> None:
         """Note how a new job is started."""

@@ -21,7 +21,7 @@ from scheduler.model.requests import NodeRequest
 from scheduler.protocol import messages as m
 from scheduler.service.components.admission import LONGEST_KEY, Admission, check_per_process
 from scheduler.service.components.application_scheduler import ApplicationScheduler
-from scheduler.text.job_output import check_output_name, step_output
+from scheduler.text.job_output import step_output
 from scheduler.text.plain import check_text
 
 #: Steps of a job that have not ended, at most.
@@ -75,7 +75,7 @@ class StepRequests:
             nodes=None if nodes == NodeRequest() else nodes,
             step_of=own,
         )
-        event = self._jobs.add_step(submission, spec)
+        event = self._jobs.add(submission, spec)
         self._journal.add_key(event.job, _scope(job.id), f"{own.index} {message.key}")
         requests[message.key] = own.index, event.job
         return m.Submitted(job=event.job, label=str(own)), event
@@ -118,9 +118,6 @@ class StepRequests:
 
     def _submission(self, job: Job, own: StepOf, submission: m.Submission) -> m.Submission:
         """Return the submission of a step, by which it is admitted like a short job of the user."""
-        check_output_name(submission.output)
-        if submission.error:  # "" stands for the output
-            check_output_name(submission.error, "error output")
         return m.Submission(
             **{name: getattr(submission, name) for name in OF_STEP},
             walltime_s=1.0,

@@ -511,7 +511,7 @@ def entered(desk: Desk, spec: JobSpec) -> int:
         **{"name": "first", "user": "ann", "queue": "short", "environment": {"X": "1"}},
     )
     submission.argv = ["solve"]
-    event = desk.components.applications.add_step(submission, spec)
+    event = desk.components.applications.add(submission, spec)
     desk.driver.decide([event])
     return event.job
 
