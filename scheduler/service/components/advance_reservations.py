@@ -14,9 +14,7 @@ from scheduler.model.orders import Order, Refuse
 from scheduler.protocol import messages as m
 from scheduler.state.exclusions import Exclusion
 from scheduler.text.formats import format_time
-
-#: Characters of the name of a reservation, at most.
-LONGEST_NAME = 64
+from scheduler.text.plain import LONGEST_NAME, check_text
 
 
 class AdvanceReservations:
@@ -43,11 +41,7 @@ class AdvanceReservations:
         ReshapeError : the request is malformed.
         """
         name = request.name or self._new_name(user)
-        if not name.isprintable() or len(name) > LONGEST_NAME:
-            raise ReshapeError(
-                f"the name {name!r} of a reservation must have at most {LONGEST_NAME} printable"
-                " characters"
-            )
+        check_text(name, "the name of the reservation", LONGEST_NAME)
         now, ahead_s = self._clock(), self._clock.ahead_s
         start = now if request.start is None else request.start - ahead_s
         if start + request.duration_s <= now:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
 import reshape
@@ -55,6 +55,7 @@ class SystemMonitor:
     ----------
     deadlines : of the configuration.
     shares : processors of nodes that belong to other partitions than the first one, by node.
+    configured : all nodes of the configuration and of allocations, removed ones too.
     nodes : number of processors of each node that is served, in the order of the configuration.
     pool_nodes : names of the nodes that elastic pools may have, granted or not.
     has_hosts : whether a node was ever on another host than the service.
@@ -72,12 +73,12 @@ class SystemMonitor:
         self._secret = directory.read_secret()
         self.shares, self.deadlines = config.shares(), config.deadlines
         self._most_silent_s = SILENT_S + 2 * config.deadlines.heartbeat_s
-        self._nodes = {node.name: node for node in config.nodes}
-        self.nodes = {node.name: node.processors for node in self._nodes.values()}
+        self.configured = {node.name: node for node in config.nodes}
+        self.nodes = {node.name: node.processors for node in self.configured.values()}
         self.reports = AgentReports(journal)
         self._listened_s = 0.0  # time in which the service was able to receive reports
         self._ticked_at = time.monotonic()
-        self._starts = AgentStarts(directory, self._nodes, config.ssh)
+        self._starts = AgentStarts(directory, self.configured, config.ssh)
         self.pool_nodes: set[str] = set()
         self.has_hosts = any(map(self.is_remote, self.nodes))
         self._stopping_since: float | None = None
@@ -260,9 +261,9 @@ class SystemMonitor:
             )
 
     def _check_node(self, node: str, *, is_remote: bool) -> None:
-        if node in self.pool_nodes and node not in self._nodes:
+        if node in self.pool_nodes and node not in self.configured:
             raise ReshapeError(f"node {node} is granted by no allocation of its pool")
-        if node not in self._nodes:
+        if node not in self.configured:
             raise ReshapeError(
                 f"node {node!r} is not configured; there are {', '.join(self.nodes)}"
             )
@@ -277,17 +278,12 @@ class SystemMonitor:
                 " host: set the launcher of the node to none, ssh or slurm"
             )
 
-    @property
-    def configured(self) -> Mapping[str, NodeConfig]:
-        """All nodes of the configuration, removed ones too."""
-        return self._nodes
-
     def put_nodes(self, nodes: Iterable[NodeConfig]) -> None:
         """Serve further nodes, or change how known ones are served."""
         for node in nodes:
-            if node.name not in self._nodes:
+            if node.name not in self.configured:
                 self._missing_since[node.name] = self._listened_s
-            self._nodes[node.name] = node
+            self.configured[node.name] = node
             self.nodes[node.name] = node.processors
             self.has_hosts = self.has_hosts or self.is_remote(node.name)
 
@@ -298,7 +294,7 @@ class SystemMonitor:
             if name in self.reports.agents:
                 self.reports.drop(name)
             for known in (
-                *(self.nodes, self._nodes, self._missing_since),
+                *(self.nodes, self.configured, self._missing_since),
                 *(self._silences, self._before, self._held_back),
             ):
                 known.pop(name, None)
@@ -316,7 +312,7 @@ class SystemMonitor:
     def serve_again(self, node: str) -> None:
         """Serve a dismissed node again."""
         served = {*self.nodes, node}
-        self.nodes = {name: n.processors for name, n in self._nodes.items() if name in served}
+        self.nodes = {name: n.processors for name, n in self.configured.items() if name in served}
         self._missing_since[node] = self._listened_s
         log.info("node resumed node=%s", node)
 
@@ -339,7 +335,7 @@ class SystemMonitor:
 
     def launcher_of(self, node: str) -> str:
         """Return how the agent of a node is started: its launcher, or by a pool."""
-        return "pool" if node in self.pool_nodes else self._nodes[node].launcher
+        return "pool" if node in self.pool_nodes else self.configured[node].launcher
 
     def silence_of(self, node: str) -> float:
         """Seconds for which a node has missed the reports of its agent; 0: it reports.
@@ -359,13 +355,13 @@ class SystemMonitor:
         """Nodes whose agents the service starts and that have not reported, and why if known."""
         return {
             name: self.fault_of(name)
-            for name, node in self._nodes.items()
+            for name, node in self.configured.items()
             if node.launcher != "none" and name in self.nodes and name not in self.reports.agents
         }
 
     def joined_event(self, node: str, now: float) -> NodeJoined:
         """Return the event of a configured node that is up."""
-        held = self._nodes[node]
+        held = self.configured[node]
         until, own = given_back_at(held, now), self.shares.get(node, {})
         return NodeJoined(
             now,

@@ -425,3 +425,14 @@ def test_facts_are_bounded(desk: Desk, facts: dict[str, bool | int | float | str
 def test_every_message_that_a_role_may_send_is_handled(desk: Desk) -> None:
     declared = {kind for kind in get_args(m.Message) if kind.senders}
     assert desk.handler.handled == declared
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [("r" * 257, "has 257 characters, at most 256 are accepted"), ("a\nb", "a control character")],
+)
+def test_the_name_of_a_reservation_has_limits(desk: Desk, name: str, fault: str) -> None:
+    wanted = m.CreateReservation(duration_s=60.0, name=name, processors=1)
+    (answer,) = desk.ask(b"a", m.ChangeMachine(change=wanted))
+    assert isinstance(answer, m.Failure)
+    assert fault in answer.message
