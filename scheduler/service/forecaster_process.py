@@ -15,7 +15,7 @@ from typing import Any, TypeAlias, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from reshape.errors import ProtocolError, ReshapeError
+from reshape.errors import ReshapeError
 from reshape.wire.codec import encode
 from scheduler.forecasts.answers import Quote, Starts, Waiting
 from scheduler.forecasts.calibration import Calibration, Hindcasts
@@ -60,7 +60,7 @@ class Forecaster:
             result = self._answer(question, self._recorded_state(question.now))
             result = by_wall_clock(result, noted_ahead_s(self._journal))
             return encode(m.ForecastResult(id=request, found=msgspec.to_builtins(result)))
-        except (ReshapeError, ProtocolError) as error:
+        except ReshapeError as error:
             return encode(m.Failure(id=request, message=str(error)))
 
     def _answer(self, question: ForecastQuestion, state: RecordedState) -> Answer:

@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 import msgspec
 import zmq
 
-from reshape.errors import ProtocolError, ReshapeError
+from reshape.errors import ReshapeError
 from reshape.wire.codec import PROTOCOL, encode
 from scheduler.journal.ended_jobs import explanation, page
 from scheduler.journal.journal_reader import JournalReader, reading
@@ -68,7 +68,7 @@ def answer(journal: JournalReader, request: int, question: Question) -> list[byt
         if isinstance(question, ListQuestion):
             return [PROTOCOL, _listing(journal, request, question)]
         return encode(_explanation(journal, request, question))
-    except (ReshapeError, ProtocolError) as error:
+    except ReshapeError as error:
         return encode(m.Failure(id=request, message=str(error)))
 
 
