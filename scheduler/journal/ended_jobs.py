@@ -135,7 +135,9 @@ def task_without_record(
         return None
     task = task_to_come(array, position)
     if not is_left:
-        at, why = _cancellation(journal, array, position)
+        events = events_of_task(journal, array.id, number)
+        own = next((event for event in events if isinstance(event, JobCancelled)), None)
+        at, why = (own.at, own.why) if own else (array.ended_at or array.submitted_at, array.why)
         task.cancel(at, why)
     return task
 
@@ -153,19 +155,6 @@ def _array_of(journal: JournalReader, number: int, live: Mapping[int, Job]) -> J
     if latest is None or latest.spec.array is None:
         return None
     return latest if number <= latest.id + latest.spec.array.count else None
-
-
-def _cancellation(journal: JournalReader, array: Job, position: int) -> tuple[float, str]:
-    """Time and reason of the cancellation of a task: of its own, or of its array."""
-    for event in journal.events_of(array.id):
-        if isinstance(event, JobCancelled) and concerns(event.tasks, position):
-            return event.at, event.why
-    return array.ended_at or array.submitted_at, array.why
-
-
-def concerns(tasks: ProcSet | None, position: int) -> bool:
-    """Whether an event of an array, with the positions of its tasks, concerns one of them."""
-    return tasks is None or position in tasks
 
 
 def events_of_task(journal: JournalReader, array: int, task: int) -> list[Event]:
@@ -186,7 +175,7 @@ def events_of_task(journal: JournalReader, array: int, task: int) -> list[Event]
             continue
         if not isinstance(event, HoldChanged | JobCancelled):
             own.append(event)
-        elif concerns(event.tasks, task - array - 1):
+        elif event.tasks is None or task - array - 1 in event.tasks:
             own.append(replace(event, tasks=None))
     return own
 
