@@ -25,6 +25,7 @@ import msgspec
 import zmq
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import write_durably
 from reshape.wire.codec import encode
 from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
@@ -189,7 +190,7 @@ class Service:
         except Exception:
             self._discard()
             raise
-        self._write_server_file()
+        write_durably(self.directory.server_file, self._server_file)
         self.driver.restore_alarms()
         log.info(
             "service pid=%d scenario=%s endpoint=%s",
@@ -334,18 +335,13 @@ class Service:
         file = ServerFile(endpoint=endpoint, pid=os.getpid(), started_at=started_at)
         return msgspec.json.encode(file)
 
-    def _write_server_file(self) -> None:
-        draft = self.directory.server_file.with_suffix(".new")
-        draft.write_bytes(self._server_file)
-        draft.replace(self.directory.server_file)
-
     def _restore_server_file(self) -> None:
         """Write the file with which clients find the service again if it was changed or removed."""
         with contextlib.suppress(OSError):
             if self.directory.server_file.read_bytes() == self._server_file:
                 return
         try:
-            self._write_server_file()
+            write_durably(self.directory.server_file, self._server_file)
             log.warning("%s was damaged, and is written again", self.directory.server_file)
         except OSError as error:
             log.warning("cannot write %s: %s", self.directory.server_file, error.strerror)
