@@ -289,12 +289,14 @@ class NodeLost(msgspec.Struct, frozen=True, tag=True, gc=False):
 
     `restart_points` lists the jobs that have a restart point on the node. They are not ended,
     because they restart when the node has joined again. None: it is not known yet which jobs have
-    one, so no job that is being resized is ended; a second loss of the node says it.
+    one, so no job that is being resized is ended; a second loss of the node says it. `ended` lists
+    the jobs whose groups on the node had ended before: their ends are reported.
     """
 
     at: float
     node: str
     restart_points: tuple[int, ...] | None = ()
+    ended: tuple[int, ...] = ()
 
 
 class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):

@@ -6,9 +6,9 @@ the scheduler state and answers with commands, which may be repeated without har
 (:mod:`scheduler.node.node_groups` carries them out). The agent continues without the
 service, so that a restarted service finds its jobs.
 
-If the agent is killed, the kernel ends its mpiexecs, and the next agent of the node ends what is
-left (:mod:`scheduler.node.leftovers`). No single message or job can end or block the agent:
-it refuses messages that it cannot read.
+If the agent is killed, the kernel ends its mpiexecs. The next agent of the node ends what is left
+(:mod:`scheduler.node.leftovers`) and reports the ends that the service may not know. No single
+message or job can end or block the agent: it refuses messages that it cannot read.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Agent:
     def run(self) -> None:
         """Serve until the service asks to stop, or until there is neither a group nor a service."""
         groups = self._groups
-        groups.remove_leftovers()
+        groups.take_over()
         wake = wake_on_child()
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._note_termination)

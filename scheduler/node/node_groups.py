@@ -3,6 +3,9 @@
 A group has ended when its mpiexec and all descendants of it have ended. The agent is a subreaper:
 it becomes the parent of descendants whose parents die. A process of its own opens the files of each
 group, so that no file system can block the agent.
+
+The end of a group is also a file in the folder of its job, until the service has recorded it: if
+the agent is killed, the next one of the node reports it.
 """
 
 from __future__ import annotations
@@ -13,13 +16,16 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from math import inf
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import write_durably
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
 from scheduler.node.children import EndedJobs, Errands, GroupProcesses, ranks_at
 from scheduler.node.directory import JobFolders
@@ -77,7 +83,7 @@ class NodeGroups:
 
     def __init__(self, folders: JobFolders, node: str) -> None:
         self.changed, self.stopping = True, False
-        self._folders = folders
+        self._folders, self._node = folders, node
         self._mark = f"{folders.name}/{node}"
         self._groups: dict[tuple[int, int], GroupProcesses] = {}  # those that have not ended
         self._ends: dict[tuple[int, int], m.GroupStatus] = {}  # which the service may not know yet
@@ -268,6 +274,8 @@ class NodeGroups:
         for number in order.groups:
             if self._ends.pop((job, number), None) is not None:
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
+                with suppress(OSError):  # it has none
+                    self._record_of(job, number).unlink()
                 self.changed = True
 
     def _report_end(self, question: m.ReportEnd) -> None:
@@ -315,11 +323,22 @@ class NodeGroups:
 
     # ------------------------------------------------------------------ processes
 
-    def remove_leftovers(self) -> None:
-        """End the processes that an earlier agent of the node has left, and remove their files."""
+    def take_over(self) -> None:
+        """End what an earlier agent of the node has left, and report the ends that it knew."""
         self._cgroups.begin()
         end_processes(self._mark)
         remove_mpi_files()
+        for path in self._folders.memory.glob(f"job-*/*.end-on-{self._node}"):
+            try:
+                end = msgspec.json.decode(path.read_bytes(), type=m.GroupStatus)
+            except (OSError, msgspec.DecodeError) as error:
+                log.warning("cannot read the end of a group, %s: %s", path, error)
+                continue
+            self._ends[end.job, end.group] = end
+
+    def _record_of(self, job: int, number: int) -> Path:
+        """File with the end of a group; agents of several nodes may use the folder of the job."""
+        return self._folders.shm(job) / f"{number}.end-on-{self._node}"
 
     def finish(self) -> None:
         """Start no further processes, and remove the files of MPI that ended ones have left."""
@@ -358,6 +377,14 @@ class NodeGroups:
         key = status.job, status.group
         self._groups.pop(key, None)
         self._ends[key], self.changed = status, True
+        if self.stopping:  # it would not have ended by itself
+            return
+        try:
+            write_durably(self._record_of(*key), msgspec.json.encode(status))
+        except FileNotFoundError:  # the job has no folder: it never ran here
+            pass
+        except OSError as error:
+            log.warning("cannot record the end of group %d of job %d: %s", *reversed(key), error)
 
     def _never_ran(self, status: m.GroupStatus) -> None:
         self._note_end(status)

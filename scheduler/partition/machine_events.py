@@ -147,6 +147,7 @@ class MachineEvents:
             joining = job.resize.joining if job.resize is not None else ()
             hit = any(held & lost for group, held in job.groups.items() if group not in joining)
             restarts = job.state in RESIZING and (points is None or job.id in points)
+            hit = hit and job.id not in event.ended
             if hit and job.state is not JobState.COMPLETING and not restarts:
                 state.kill(job, JobState.NODE_FAIL, reason)
 

@@ -156,6 +156,20 @@ class JobEnds:
             self._clock(),
             replaced=replaced,
             loses_groups=loses_groups,
+            ended=self._ended_on(hello) if loses_groups else (),
+        )
+
+    def _ended_on(self, hello: m.AgentHello) -> tuple[int, ...]:
+        """Jobs of which all groups on a node have ended, as its agent reports."""
+        ended = {(status.job, status.group) for status in hello.groups if not status.alive}
+        return tuple(
+            number
+            for number in sorted({job for job, _ in ended} & self._core.live.keys())
+            if all(
+                (number, group) in ended
+                for group in self._core.live[number].groups
+                if hello.node in self._startup.nodes_of(self._core.live[number], group)
+            )
         )
 
     def _is_wanted(self, status: m.GroupStatus) -> bool:

@@ -119,6 +119,7 @@ class SystemMonitor:
         *,
         replaced: bool,
         loses_groups: bool,
+        ended: tuple[int, ...],
     ) -> list[Event]:
         """Note the report of an agent and return the events of its node.
 
@@ -128,6 +129,7 @@ class SystemMonitor:
             joins does so only after they have ended, because its processors are not free before.
         replaced, loses_groups : whether the agent has replaced another one, and whether groups have
             ended with that one.
+        ended : jobs whose groups on the node had ended before, as the report says.
         """
         events: list[Event] = []
         if replaced:
@@ -135,7 +137,7 @@ class SystemMonitor:
             before = self._latest_agent(hello.node)
             self._before[hello.node] = before, hello.host, hello.address
             if loses_groups:
-                events.append(self._replaced(hello, now))
+                events.append(self._replaced(hello, ended, now))
             self.reports.agents.pop(hello.node, None)
         agent = self.reports.agents.get(hello.node)
         if agent is None:
@@ -189,7 +191,7 @@ class SystemMonitor:
                 " give each its own node"
             )
 
-    def _replaced(self, hello: m.AgentHello, now: float) -> NodeLost:
+    def _replaced(self, hello: m.AgentHello, ended: tuple[int, ...], now: float) -> NodeLost:
         """Return the event of a node whose groups have ended with the agent before this one.
 
         The segments of its jobs are still there. The restart point of a job on several hosts may be
@@ -197,7 +199,7 @@ class SystemMonitor:
         """
         restart = set(hello.restart_points)
         restart.update(job for job in hello.folders if self.reports.has_restart_point(job))
-        return NodeLost(now, hello.node, tuple(sorted(restart)))
+        return NodeLost(now, hello.node, tuple(sorted(restart)), ended)
 
     def hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
         """Return the loss of a node whose jobs are judged when some other agents have reported."""

@@ -235,6 +235,36 @@ def test_an_agent_keeps_the_end_of_a_job_until_a_service_has_it(driver):
     assert driver.agents[-1].wait(LIMIT_S) == 0
 
 
+def test_the_next_agent_reports_the_ends_that_a_killed_one_knew(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "exit 3")
+    driver.start(2, "sleep", "1000")
+    driver.start(3, "true")
+    first, third = driver.ended(1), driver.ended(3)
+    driver.running(2)
+    driver.send(m.ForgetGroups(job=3, groups=[1]))
+    driver.until(lambda hello: third not in hello.groups)
+    (driver.place.shm(1) / "2.end-on-n1").write_bytes(b"cut o")
+    driver.kill_agent()
+    assert driver.start_agent().groups == [first]
+    driver.send(m.SweepJob(job=1))
+    driver.until(lambda hello: not hello.groups)
+    driver.kill_agent()
+    assert driver.start_agent().groups == []
+    assert "2.end-on-n1: JSON is malformed" in driver.log()
+
+
+def test_an_agent_that_is_terminated_leaves_no_ends(driver):
+    """Its service takes the node for lost."""
+    driver.start_agent()
+    driver.start(1, "sleep", "1000")
+    driver.running(1)
+    driver.agents[-1].terminate()
+    assert driver.agents[-1].wait(LIMIT_S) == 0
+    hello = driver.start_agent()
+    assert (hello.groups, hello.folders) == ([], [1])
+
+
 def test_processes_that_left_the_tree_end_with_their_group(driver):
     driver.start_agent()
     daemon = daemon_of(driver, 1, sleep_s=0.0)

@@ -188,6 +188,29 @@ def test_a_dead_agent_ends_its_jobs_and_is_replaced(service):
     assert not service.processes(agents=False)
 
 
+def test_ends_that_a_killed_agent_knew_are_not_lost(served):
+    """The service was away when the jobs ended; what still ran with the agent is lost."""
+    served.start("--processors", "8")
+    success = served.submit(WAITS, 2, requeue=True)
+    failure = served.submit(["sh", "-c", f"{WAITS[-1]}; exit 3"], 2)
+    lost = served.submit(["sleep", "600"], 2)
+    for number in (success, failure, lost):
+        served.until(number, "RUNNING")
+    agent = served.agent_pid()
+    served.kill()
+    served.let_end(success, failure)
+    folders = [served.place.shm(number) for number in (success, failure)]
+    wait_until(lambda: all([*folder.glob("*.end-on-local")] for folder in folders))
+    os.kill(agent, signal.SIGKILL)
+    served.start()
+    jobs = [served.wait(number) for number in (success, failure, lost)]
+    assert [job.state for job in jobs] == ["COMPLETED", "FAILED", "NODE_FAIL"]
+    assert [job.exit_code for job in jobs[:2]] == [0, 3]
+    assert jobs[0].requeues == 0
+    wait_until(lambda: not served.segments())
+    served.check_replay()
+
+
 def test_the_shared_memory_of_jobs_is_removed_after_the_death_of_their_agent(service):
     data = 'echo data > "$RESHAPE_SHM/u.e0.r0"; touch "$0"; sleep 600'
     written = service.work / "written"
