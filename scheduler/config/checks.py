@@ -7,8 +7,8 @@ from typing import Any
 
 from reshape.errors import ConfigError
 from reshape.key_values import whole_number
-from scheduler.config.partitions import shares
-from scheduler.config.settings import ServeConfig
+from scheduler.config.partitions import PartitionConfig, shares
+from scheduler.config.settings import QueueConfig, ServeConfig
 from scheduler.core.core import Core
 from scheduler.model.machine import Node
 from scheduler.policies.containment import ErrorReporter
@@ -37,7 +37,7 @@ def check(tree: Located, config: ServeConfig) -> None:
         if "" in named[field]:
             tree.fail((field,), "a name is empty: write one, as in batch: {...}")
     _check_listen(tree, config)
-    base = _build_scenario(tree, (), config.scenario, config.parameters)
+    base = _rules(tree, (), config)
     if config.partitions:
         _check_partitions(tree, config, base)
     else:
@@ -144,10 +144,7 @@ def _check_queues(tree: Located, config: ServeConfig, base: Scenario) -> None:
                     "applies to the whole service, because the queues share one machine; a queue"
                     f" can set only {' and '.join(QUEUE_FIELDS)}",
                 )
-        if queue.scenario is not None:
-            _build_scenario(tree, queue_field, queue.scenario, queue.parameters)
-        else:
-            _apply_parameters(tree, queue_field, base, queue.parameters)
+        _rules(tree, queue_field, queue, base)
         usual_s, longest_s = queue.usual_walltime_s, queue.max_walltime_s
         if longest_s is not None and usual_s > longest_s:
             tree.fail(
@@ -166,10 +163,7 @@ def _check_partitions(tree: Located, config: ServeConfig, base: Scenario) -> Non
     shares(config.partitions, config.by_node, tree.fail)
     for name, own in config.partitions.items():
         above = ("partitions", name)
-        rules = base
-        if own.scenario is not None:
-            rules = _build_scenario(tree, above, own.scenario, {})
-        _check_kills(tree, config, _apply_parameters(tree, above, rules, own.parameters), above)
+        _check_kills(tree, config, _rules(tree, above, own, base), above)
 
 
 def _check_kills(
@@ -193,22 +187,26 @@ def _check_priority(
         tree.fail(field, str(error))
 
 
-def _build_scenario(
-    tree: Located, field: FieldPath, name: str, parameters: Mapping[str, Any]
+def _rules(
+    tree: Located,
+    field: FieldPath,
+    own: ServeConfig | PartitionConfig | QueueConfig,
+    base: Scenario | None = None,
 ) -> Scenario:
-    """Build a scenario with its parameters; an error names the parameter that causes it."""
+    """Build the scenario of a service, partition or queue; an error names the wrong parameter.
+
+    Parameters
+    ----------
+    base : scenario that a partition or queue changes if it names none.
+    """
+    parameters = own.parameters
     try:
-        base = scenario(name)
+        rules = base if own.scenario is None else scenario(own.scenario)
     except ConfigError as error:
         tree.fail((*field, "scenario"), error.message)
-    return _apply_parameters(tree, field, base, parameters)
-
-
-def _apply_parameters(
-    tree: Located, field: FieldPath, base: Scenario, parameters: Mapping[str, Any]
-) -> Scenario:
+    assert rules is not None  # a service names one
     try:
-        return changed(base, parameters)
+        return changed(rules, parameters)
     except ConfigError as error:
         combined = error
     if isinstance(combined, UnusedFieldError):
@@ -218,7 +216,7 @@ def _apply_parameters(
     # Policies come first: other parameters may be fields of a policy that is selected here.
     for name in sorted(parameters, key=lambda name: "." in name):
         try:
-            base = changed(base, {name: parameters[name]})
+            rules = changed(rules, {name: parameters[name]})
         except UnusedFieldError:
             continue  # what it needs may be among the following ones
         except ConfigError as error:
