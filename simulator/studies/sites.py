@@ -322,7 +322,7 @@ def judge(results: Numbers) -> list[Claim]:
 
     def median(name: str, variable: str, part: str) -> float | None:
         """Median error of all jobs (part 0), or of a part of them."""
-        errors = (run(name).get("prediction_errors") or {}).get(variable)
+        errors = _errors(run(name)).get(variable)
         return errors and [errors["median"], *errors["medians"]][int(part)]
 
     def errors(first: str, second: str) -> Interval:
@@ -353,12 +353,6 @@ def ratio(first: Mapping[str, Any], second: Mapping[str, Any], metric: str) -> I
     return exactly(values[0] / values[1])
 
 
-#: Numbers of a policy in the data of the report.
-KEYS: Final = (
-    "mean_bounded_slowdown", "sd_bounded_slowdown", "p95_bounded_slowdown", "mean_slowdown",
-    "mean_wait_s", "sd_wait_s", "p95_wait_s", "jobs_by_centre", "cost", "p95_job_cost",
-    "within_cost_limit_pct", "p95_processors", "utilization_pct",
-)  # fmt: skip
 COLUMNS: Final = {
     "BSLD": "mean_bounded_slowdown",
     "SD": "sd_bounded_slowdown",
@@ -373,6 +367,8 @@ COLUMNS: Final = {
     "UTIL %": "utilization_pct",
 }
 
+#: Numbers of a policy in the data of the report.
+KEYS: Final = (*COLUMNS.values(), "mean_slowdown", "jobs_by_centre")
 ROW = 2.4  # inches of a centre in the picture
 
 
@@ -381,11 +377,11 @@ def report(rows: Sequence[Row], out: Path | None) -> Report:
     numbers = _numbers(rows)
     parts = [_table(scenario, numbers) for scenario in PAPER.scenarios]
     parts += [_errors_table(numbers), _separate_table(numbers), _jobs_table(numbers)]
-    data = {
-        "trace": _trace_data(rows[0]),
-        "scenarios": _by_scenario(numbers, lambda own: {key: own[key] for key in KEYS}),
-        "prediction_errors": _errors(numbers),
-    }
+    scenarios: dict[str, dict[str, Any]] = {}
+    for (scenario, policy), own in numbers.items():
+        kept = {key: own[key] for key in (*KEYS, "prediction_errors")}
+        scenarios.setdefault(scenario, {})[policy] = kept
+    data = {"trace": _trace_data(rows[0]), "scenarios": scenarios}
     title = "Claims (ratios of the first to the second)"
     return reported(parts, data, judge(numbers), _picture(numbers), title)
 
@@ -411,20 +407,9 @@ def _averaged(results: list[dict[str, Any]]) -> dict[str, Any]:
     return averaged
 
 
-def _by_scenario(
-    groups: Numbers, pick: Callable[[Mapping[str, Any]], Any]
-) -> dict[str, dict[str, Any]]:
-    """Pick from the numbers of each scenario and policy, where there is something."""
-    data: dict[str, dict[str, Any]] = {}
-    for (scenario, policy), numbers in groups.items():
-        if picked := pick(numbers):
-            data.setdefault(scenario, {})[policy] = picked
-    return data
-
-
-def _errors(groups: Numbers) -> dict[str, dict[str, Any]]:
-    """Errors of predictions by scenario, policy and variable; see `prediction_errors`."""
-    return _by_scenario(groups, lambda numbers: numbers["prediction_errors"])
+def _errors(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Errors of predictions of a run by variable; see `prediction_errors`."""
+    return run.get("prediction_errors") or {}
 
 
 def _trace_data(row: Row) -> dict[str, Any]:
@@ -478,9 +463,9 @@ def _jobs_table(groups: Numbers) -> str:
 
 def _errors_table(groups: Numbers) -> str:
     """Table 8.5: errors of predictions in percent, the paper's numbers in brackets."""
-    lines, errors = [], _errors(groups)
+    lines = []
     for (scenario, policy, variable), theirs in keyed(PAPER.table_8_5).items():
-        ours = errors.get(scenario, {}).get(policy, {}).get(variable)
+        ours = _errors(groups.get((scenario, policy), {})).get(variable)
         if ours is not None:
             values = [ours[key] for key in ("p95", "median", "iqr")]
             tenths = [_shown(ours["medians"][i]) for i in (0, -1)]

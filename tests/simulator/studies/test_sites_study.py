@@ -61,13 +61,12 @@ def test_the_data_has_the_numbers_of_every_policy(rows: list[Row]) -> None:
     assert set(found.data) == {
         "trace",
         "scenarios",
-        "prediction_errors",
         "claims",
     }
     assert found.data["trace"]["submitted"] == 900
     for policy in POLICIES:
         numbers = found.data["scenarios"]["ALL-SJBF"][policy]
-        assert tuple(numbers) == KEYS
+        assert tuple(numbers) == (*KEYS, "prediction_errors")
         assert sum(numbers["jobs_by_centre"].values()) == 900
         assert 1 <= numbers["mean_bounded_slowdown"] <= numbers["mean_slowdown"] * 60
     assert found.data["scenarios"]["ALL-SJBF"]["origin"]["within_cost_limit_pct"] == 100.0
@@ -109,7 +108,8 @@ def test_percentiles_and_shares_have_intervals(rows: list[Row]) -> None:
 def test_errors_of_predictions_are_reported_beside_the_papers(traces: Path) -> None:
     chosen = [row(traces, "Scenario-2", policy) for policy in ("less-waittime", "random")]
     found = report(chosen, None)
-    errors = found.data["prediction_errors"]["Scenario-2"]
+    runs = found.data["scenarios"]["Scenario-2"]
+    errors = {policy: numbers["prediction_errors"] for policy, numbers in runs.items()}
     waits = errors["less-waittime"]["wait_s"]
     assert 0 <= waits["median"] <= waits["p95"]
     assert len(waits["medians"]) == 10
