@@ -135,7 +135,6 @@ class Candidates:
         self._block_length = block_length
         self._by_size: dict[int, JobsOfOneSize] = {}
         self._sizes: list[int] = []  # keys of `_by_size`, ascending
-        self._count: dict[int, int] = {}
 
     @property
     def smallest(self) -> int:
@@ -148,19 +147,16 @@ class Candidates:
         jobs = self._by_size.get(size)
         if jobs is None:
             jobs = self._by_size[size] = JobsOfOneSize(self._block_length)
-            self._count[size] = 0
             insort(self._sizes, size)
         jobs.add(job)
-        self._count[size] += 1
 
     def remove(self, job: Job) -> None:
         """Remove a job."""
         size = job.start_least
-        if self._count[size] > 1:
-            self._by_size[size].remove(job)
-            self._count[size] -= 1
-        else:
-            del self._by_size[size], self._count[size]
+        jobs = self._by_size[size]
+        jobs.remove(job)
+        if jobs.least == inf:
+            del self._by_size[size]
             del self._sizes[bisect_left(self._sizes, size)]
 
     def next(self, limits: Sequence[Limit]) -> Job | None:
