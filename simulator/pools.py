@@ -147,11 +147,6 @@ class PooledSite:
 
     # What the loop and the physics use.
 
-    @property
-    def now(self) -> float:
-        """Time of the latest instant handled, seconds."""
-        return self.core.now
-
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
         self.core.forget(job)

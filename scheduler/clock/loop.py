@@ -56,11 +56,7 @@ class DrivenMachine(Protocol):
 
 
 class Driven(Protocol):
-    """What the loop uses of a site."""
-
-    @property
-    def now(self) -> float:
-        """Time of the latest instant handled, seconds."""
+    """What the loop and physics use of a site."""
 
     @property
     def jobs(self) -> Mapping[int, Job]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
-from math import inf
 
 import msgspec
 
@@ -133,11 +132,6 @@ class GridBackfilling:
         self.machine, self.jobs, self.live = self.core.machine, self.core.jobs, self.core.live
         self.ran_at: dict[int, int] = {}
         self.moved, self.quotes = 0, None
-
-    @property
-    def now(self) -> float:
-        """Time of the latest instant, s."""
-        return max(-inf, self.core.now)
 
     def forget(self, job: int) -> None:
         """Drop the record of a job that has ended."""
