@@ -60,12 +60,8 @@ class Agenda:
         """Enter an event."""
         self.enter(event.at, event)
 
-    def wake(self, at: float) -> None:
-        """Make the clock stop at a time, even if no event happens then."""
-        self.enter(at, None)
-
     def enter(self, at: float, event: Event | None) -> None:
-        """Enter an event with its time (s), or a time alone."""
+        """Enter an event with its time (s), or a time alone, at which the clock then stops."""
         heap = self._heap
         entry = AgendaEntry(at, self._serial, event)
         self._serial += 1

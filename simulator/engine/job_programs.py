@@ -305,7 +305,7 @@ class Programs(RigidJobs):
     def _await_processes(self) -> None:
         """Stop the clock when the next processes are up, unless others start before."""
         self._up_at = self._starts.next_at()
-        self._agenda.wake(self._up_at)
+        self._agenda.enter(self._up_at, None)
 
     def _is_up(self, order: Start | Expand, begun_at: float, fixed_s: float) -> None:
         """Let a job begin, or mark a group ready to join, unless the job was ended meanwhile.
