@@ -185,13 +185,6 @@ class ReservationTable:
 
     # Queries.
 
-    @property
-    def _blocking(self) -> list[Use]:
-        """Reservations and what exclusions keep from the job."""
-        if not self.excluded:
-            return self.reservations
-        return self.reservations + self.excluded
-
     def node(self, processor: int) -> int:
         """Node of a processor; without shared resources, each is a node of its own."""
         return processor // self._per_node
@@ -216,8 +209,9 @@ class ReservationTable:
 
         The times are `after` and the begins of later buckets, up to `latest`.
         """
-        releases, running, reservations = self._releases, self._running, self._blocking
-        ends = sorted([use.end for use in reservations if after < use.end < inf])
+        releases, running = self._releases, self._running
+        blocking = self.reservations + self.excluded
+        ends = sorted([use.end for use in blocking if after < use.end < inf])
         i, j, free, at, come = 0, 0, self.free_bits, after, -1  # come: released at this time
         while at <= latest:
             while i < len(releases) and max(releases[i][0], self._soon) <= at:
@@ -228,7 +222,7 @@ class ReservationTable:
             while j < len(ends) and ends[j] <= at:
                 j += 1
             blocked, until = 0, at + length_s
-            for use in reservations:
+            for use in blocking:
                 if use.begin < until and use.end > at:
                     blocked |= use.bits
                 elif use.end == at:

@@ -152,11 +152,9 @@ class TablePass(SchedulingPass):
                 continue
             heads[line] = count + 1
             if most:
-                self._reserve(job, allocation if not job.minimum else self._find_least(job))
-
-    def _find_least(self, job: Job) -> Allocation | None:
-        """Earliest allocation of a malleable job, which starts on its smallest size then."""
-        return self._find(job, inf, job.start_least)
+                if job.minimum:  # it starts on its smallest size then
+                    allocation = self._find(job, inf, job.start_least)
+                self._reserve(job, allocation)
 
     def _start_on_fewer(self, job: Job) -> bool:
         """Start a malleable job on the largest smaller size that is free for long enough."""
