@@ -98,7 +98,9 @@ class Scenario(msgspec.Struct, frozen=True):
         ),
         "backfill.reserve": Needs(
             lambda own: (
-                _backfills(own) and own.backfill.reserves_for_head and not own.selection.anywhere
+                _backfills(own)
+                and (own.backfill.reservations, own.backfill.pick) == (1, "first")
+                and not own.selection.anywhere
             ),
             "with 1 reservation (EASY), pick first and a selection that may refuse, such as"
             " contiguous",
@@ -183,7 +185,9 @@ class Scenario(msgspec.Struct, frozen=True):
     @property
     def needs_index(self) -> bool:
         """Whether the pass asks the queue's index for the first job that fits."""
-        return self.own_scheduling is None and self.backfill.needs_index
+        rules = self.backfill
+        few = rules.reservations not in (0, None) and rules.max_jobs is None
+        return self.own_scheduling is None and few and rules.pick == "first"
 
     def resizing_of(self, queue: str) -> Resizing | None:
         """Resizing policy of the jobs of a queue; None: they are not resized."""

@@ -109,17 +109,6 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         return ceil(self.adaptive_start * spec.processors)
 
     @property
-    def reserves_for_head(self) -> bool:
-        """Whether a place or number is reserved for the head alone, before the first that fits."""
-        return self.reservations == 1 and self.pick == "first"
-
-    @property
-    def needs_index(self) -> bool:
-        """Whether the pass asks the queue's index for the first job that fits."""
-        few = self.reservations not in (0, None) and self.max_jobs is None
-        return few and self.pick == "first"
-
-    @property
     def name(self) -> str:
         """The usual name of backfilling with this many reservations."""
         if self.reservations is None:
