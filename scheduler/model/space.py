@@ -129,10 +129,7 @@ class Space:
 
     def groups(self, size: int) -> Groups:
         """Free processors in aligned groups of this size, kept up to date."""
-        view = self._views.get(size)
-        if view is None:
-            view = self.view(size, lambda free: Groups(size, free))
-        return cast("Groups", view)
+        return cast("Groups", self.view(size, lambda free: Groups(size, free)))
 
     def view(self, name: int | str, make: Callable[[ProcSet], FreeView]) -> FreeView:
         """Data structure over the free processors of a selection, kept up to date.

@@ -367,7 +367,8 @@ class Partition:
         recorded = list(jobs)
         for job in recorded:
             self.alarms.limit(job)
-        state.exclusions.restore(record.exclusions, now)
+        for exclusion in record.exclusions:
+            state.exclusions.put(exclusion, now)
         state.restore(now, record.nodes, recorded)
         for job in recorded:
             if job.spec.task_of is not None and job.state not in FINAL:

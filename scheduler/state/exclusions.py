@@ -10,7 +10,7 @@ contracts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from math import inf
 from typing import TypeAlias
 
@@ -91,11 +91,15 @@ class Exclusions:
     """Exclusions by name.
 
     The name of a reservation distinguishes jobs in all queries: "" stands for jobs without one.
+
+    Attributes
+    ----------
+    next_change : time at which the next exclusion begins or ends, s; inf if none does.
     """
 
     def __init__(self) -> None:
         self._by_name: dict[str, Exclusion] = {}
-        self._next_change = inf
+        self.next_change = inf
 
     def __len__(self) -> int:
         """Count the exclusions."""
@@ -123,7 +127,7 @@ class Exclusions:
 
     def advance(self, now: float) -> bool:
         """Drop the exclusions that have ended; return whether one has begun or ended since."""
-        if now < self._next_change:
+        if now < self.next_change:
             return False
         for exclusion in list(self._by_name.values()):
             if exclusion.end <= now:
@@ -148,17 +152,12 @@ class Exclusions:
         self._set_next_change(now)
         return not was_empty
 
-    @property
-    def next_change(self) -> float:
-        """Time at which the next exclusion begins or ends, s; inf if none does."""
-        return self._next_change
-
     def _set_next_change(self, now: float) -> None:
-        self._next_change = inf
+        self.next_change = inf
         for exclusion in self._by_name.values():
             at = exclusion.begin if exclusion.begin > now else exclusion.end
-            if at < self._next_change:
-                self._next_change = at
+            if at < self.next_change:
+                self.next_change = at
 
     def blocked(
         self,
@@ -227,8 +226,3 @@ class Exclusions:
             for exclusion in self._by_name.values()
             if exclusion.overlaps(start, until) and exclusion.processors & processors
         ]
-
-    def restore(self, exclusions: Iterable[Exclusion], now: float) -> None:
-        """Take over recorded exclusions."""
-        for exclusion in exclusions:
-            self.put(exclusion, now)
