@@ -50,14 +50,12 @@ def array_arguments(
     itemsize: int,
     region: Region,
     order: MemoryOrder,
-    is_faster: Callable[[ByteRanges], bool],
     between_hosts: bool = False,
 ) -> list[Any] | None:
     """Arguments with which MPI sends a transfer from a region, or receives it into the region.
 
     Parameters
     ----------
-    is_faster : `is_sent_from_array` or `is_received_into_array`.
     between_hosts : whether sender and receiver are on different hosts.
 
     Returns
@@ -68,6 +66,7 @@ def array_arguments(
     ranges = ByteRanges.of(transfer, itemsize, region, order)
     if ranges.number > 1 and (between_hosts or min(region.strides) < 0):
         return None
+    is_faster = is_sent_from_array if region.role == "source" else is_received_into_array
     if not is_faster(ranges):
         return None
     return [region.memory[ranges.offset :], 1, derived_datatype(ranges)]
@@ -176,8 +175,7 @@ class Exchange:
         self.receivers = len(sent)
         self.near = {t.peer: array_region(array, "source") for t, array in copied}
         self.copied = in_turn(t for t, _ in copied)
-        send = partial(self.message, self.source, is_sent_from_array)
-        receive = partial(self.message, self.target, is_received_into_array)
+        send, receive = partial(self.message, self.source), partial(self.message, self.target)
         self.outgoing = _MessageWindow(map(send, in_turn(sent)), limit - receive_limit)
         self.incoming = _MessageWindow(map(receive, in_turn(arguments.receives)), receive_limit)
         # The requests under way and, at the same positions, their messages.
@@ -200,13 +198,9 @@ class Exchange:
         finally:
             del self.outgoing, self.incoming
 
-    def message(
-        self, region: Region, is_faster: Callable[[ByteRanges], bool], piece: Transfer
-    ) -> _PieceMessage:
+    def message(self, region: Region, piece: Transfer) -> _PieceMessage:
         """Message that sends a piece from a region, or receives it there."""
-        direct = array_arguments(
-            piece, self.itemsize, region, self.order, is_faster, self.between_hosts
-        )
+        direct = array_arguments(piece, self.itemsize, region, self.order, self.between_hosts)
         return _PieceMessage(piece, direct, 0 if direct else self.buffer_size(piece))
 
     def buffer_size(self, piece: Transfer) -> int:

@@ -16,7 +16,7 @@ from redistribution import BlockCyclic, Cuts, Plan, Replicated, checksum
 from redistribution.copies import buffers
 from redistribution.copies.regions import array_region
 from redistribution.messages.arguments import DEFAULT_EXTRA_BYTES
-from redistribution.messages.exchange import array_arguments, is_sent_from_array
+from redistribution.messages.exchange import array_arguments
 from redistribution.tuning import tuning
 
 #: As in some containers: MPI then transfers messages in small portions.
@@ -319,9 +319,7 @@ def test_mpi_takes_ranges_far_apart_from_the_arrays(comm):
     expected = (np.arange(mine.size) % 251).reshape(mine.shape)
     if comm.rank == 0:
         mine[...] = expected
-    assert array_arguments(
-        plan.outgoing(0)[0], 1, array_region(mine, "source"), "C", is_sent_from_array
-    )
+    assert array_arguments(plan.outgoing(0)[0], 1, array_region(mine, "source"), "C")
     plan.run(comm, *((mine, None) if comm.rank == 0 else (None, mine)))
     np.testing.assert_array_equal(mine, expected)
 
@@ -417,7 +415,7 @@ def test_only_one_range_is_sent_to_another_host_directly(block, ranges, to_host)
     (sent,) = (transfer for transfer in plan.outgoing(0) if transfer.peer == 1)
     part = np.zeros(plan.source.local_shape(0), order="F")
     region = array_region(part, "source")
-    arguments = array_arguments(sent, 8, region, "F", is_sent_from_array, to_host)
+    arguments = array_arguments(sent, 8, region, "F", to_host)
     assert (arguments is None) == (to_host and ranges > 1), arguments
     if arguments is not None:
         arguments[2].Free()
