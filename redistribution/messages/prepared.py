@@ -146,7 +146,7 @@ class _Mail:
     def __init__(self, arguments: Arguments, mailboxes: Mailboxes) -> None:
         self._given, self._mailboxes = arguments, mailboxes
         self._bound: dict[tuple[int, int], tuple[_Copies, _Copies]] = {}
-        self._part, self._outgoing, self._incoming = 1.0, Rounds(), Rounds()
+        self._outgoing, self._incoming = Rounds(), Rounds()
         size = arguments.itemsize
         if not size:
             return
@@ -155,13 +155,13 @@ class _Mail:
         # A rank has two boxes.
         room = min(mailboxes.box_bytes, arguments.max_extra_bytes // 2) - receivers * (LINE + size)
         # The part of each transfer that has room in a box.
-        self._part = min(1.0, max(1, room) / max(1, int(elements.sum(axis=1).max()) * size))
-        sizes = -(-np.ceil(elements * self._part).astype(np.int64) * size // LINE) * LINE
+        part = min(1.0, max(1, room) / max(1, int(elements.sum(axis=1).max()) * size))
+        sizes = -(-np.ceil(elements * part).astype(np.int64) * size // LINE) * LINE
         self._starts = np.cumsum(sizes, axis=1) - sizes
         self._source = array_region(arguments.a, "source")
         self._target = array_region(arguments.b, "target")
-        rounds = arguments.routes.rounds(arguments.comm.rank, self._part, arguments.order)
-        self._outgoing, self._incoming = rounds
+        rank, order = arguments.comm.rank, arguments.order
+        self._outgoing, self._incoming = arguments.routes.rounds(rank, part, order)
 
     def run(self) -> None:
         """Collective over comm. Pack, meet and unpack, in rounds."""
