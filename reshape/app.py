@@ -221,9 +221,8 @@ class Application(Registrations):
         for ragged in job.ragged.values():
             ragged.vacate(_OVER.format(ragged.declaration.kind, ragged.name))
         job.spares.close()
-        if job.trial is not None:
-            for text in text_of_many():
-                job.trial.note(text)
+        if job.trial is not None and (text := text_of_many()):
+            job.trial.note(text)
         if job.comm != MPI.COMM_NULL:
             job.comm.Free()
         disconnect(job)

@@ -196,10 +196,10 @@ def count() -> str:
     )
 
 
-def text_of_many() -> list[str]:
-    """As `count`; nothing if they are fewer than a program of one size needs at a time."""
+def text_of_many() -> str:
+    """As `count`; empty if they are fewer than a program of one size needs at a time."""
     text = count()
-    return [text] if len(_made) >= SEVERAL else []
+    return text if len(_made) >= SEVERAL else ""
 
 
 # ---------------------------------------------------------------- their end
