@@ -12,9 +12,8 @@ else:  # the starter imports this file, and each start copies what it imports
     import _signal as signal
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
-_libc = ctypes.CDLL(None, use_errno=True)
 #: Keeps the lock of the interpreter during calls, so that a forked process has it, too.
-_libc_with_lock = ctypes.PyDLL(None, use_errno=True)
+_libc = ctypes.PyDLL(None, use_errno=True)
 
 
 def die_with_parent() -> None:
@@ -24,7 +23,7 @@ def die_with_parent() -> None:
     ------
     OSError : the kernel refuses.
     """
-    _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _checked(_libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0))
 
 
 def become_subreaper() -> None:
@@ -34,7 +33,7 @@ def become_subreaper() -> None:
     ------
     OSError : the kernel refuses.
     """
-    _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    _checked(_libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0))
 
 
 _CLONE3, _CLONE_INTO_CGROUP = 435, 1 << 33  # clone3(2); the number is that of all architectures
@@ -63,19 +62,17 @@ def fork_into(cgroup: str) -> int:
             signal.SIGCHLD,
             descriptor,
         )
-        pid = int(_libc_with_lock.syscall(_CLONE3, ctypes.byref(words), ctypes.sizeof(words)))
-        if pid < 0:
-            number = ctypes.get_errno()
-            raise OSError(number, os.strerror(number))
+        return _checked(_libc.syscall(_CLONE3, ctypes.byref(words), ctypes.sizeof(words)))
     finally:
         os.close(descriptor)
-    return pid
 
 
-def _prctl(option: int, value: int) -> None:
-    if _libc.prctl(option, value, 0, 0, 0) != 0:
+def _checked(result: int) -> int:
+    """Return the result of a call; raise its error if it has failed."""
+    if result < 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
+    return result
 
 
 def survive_hangup() -> None:
