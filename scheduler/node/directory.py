@@ -38,7 +38,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reshape.errors import ReshapeError
-from reshape.files.durable_files import DRAFT, write_durably
 from reshape.files.private_folder import make_private, own_folder
 from reshape.wire.access import AccessFile, read_access, write_private
 
@@ -152,9 +151,8 @@ def _check_temporary(directory: Path) -> None:
 
 #: Files of which a service directory has one at least, after any damage.
 _MARKS = frozenset({"memory-folder", "journal.db", "journal.mark"})
-#: What other commands write into ~/.reshape, perhaps before there is a service, and what a service
-#: leaves that dies before it has written the first file.
-_EARLIER = re.compile(rf"submissions|agent-.*\.log(\.\d+)?|\..*{re.escape(DRAFT)}")
+#: What other commands write into ~/.reshape, perhaps before there is a service.
+_EARLIER = re.compile(r"submissions|agent-.*\.log(\.\d+)?")
 
 
 class ServiceDirectory(JobFolders):
@@ -228,9 +226,17 @@ class ServiceDirectory(JobFolders):
 
     def _write_once(self, name: str, text: str) -> None:
         """Write a file of the directory, unless it exists."""
-        if not os.path.lexists(self.path / name):
-            with suppress(FileExistsError):  # another service begins here, too
-                write_durably(self.path / name, text.encode(), replace=False)
+        path = self.path / name
+        try:
+            handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        except FileExistsError:
+            return
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(text)
+        except OSError:  # the disk is full; an empty file would count as written
+            path.unlink()
+            raise
 
     @property
     def _socket_fits(self) -> bool:

@@ -65,7 +65,6 @@ def test_a_folder_is_taken_if_it_is_empty_or_of_a_service_or_has_what_commands_l
 ) -> None:
     (tmp_path / "submissions").mkdir()
     (tmp_path / "agent-n2.log").touch()
-    (tmp_path / ".memory-folder.1a2b.draft").touch()  # of a service that was killed
     place = ServiceDirectory(tmp_path)
     place.create()
     (tmp_path / "notes").touch()
