@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, partial
 from math import log, nan
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -159,8 +159,11 @@ P95, MEAN = "bsld_p95", "bsld_mean"
 WIDE = ", wide"
 
 
-#: A combination of workload and policy.
-Cell: TypeAlias = tuple[str, str]
+class Cell(NamedTuple):
+    """A combination of workload and policy."""
+
+    workload: str
+    policy: str
 
 
 class ErrorResults(StudyResults):
@@ -182,7 +185,7 @@ class ErrorResults(StudyResults):
             for row in rows
         }
         self.workloads = self.parts()
-        self.cells = [(w, p) for w in self.workloads for p in POLICIES if p in self.parts(w)]
+        self.cells = [Cell(w, p) for w in self.workloads for p in POLICIES if p in self.parts(w)]
         self.series = list(dict.fromkeys(key[2] for key in self))
         self.seeds = max(map(len, self.rows.values()), default=0)
 
@@ -237,9 +240,9 @@ def claims(results: ErrorResults) -> list[Claim]:
         if which == "all":
             return results.cells
         if which.startswith("not "):
-            return [cell for cell in results.cells if cell[0] != which[4:]]
+            return [cell for cell in results.cells if cell.workload != which[4:]]
         names = which.split(" or ")
-        return [cell for cell in results.cells if cell[0] in names or " ".join(cell) in names]
+        return [c for c in results.cells if c.workload in names or " ".join(c) in names]
 
     def growth(category: str, at: float, reference: float = 5, which: str = "all") -> Interval:
         return geometric(results.ratios(c, category, at, reference) for c in cells(which))
@@ -285,8 +288,8 @@ def _over_others(results: ErrorResults, workload: str, category: str) -> Interva
     """P95 of a workload over the highest of the others, by policy and error."""
     series, cells = results.of(category), results.cells
     ratios = []
-    for cell in [cell for cell in cells if cell[0] == workload]:
-        others = [c for c in cells if c[1] == cell[1] and c[0] != workload]
+    for cell in [cell for cell in cells if cell.workload == workload]:
+        others = [c for c in cells if c.policy == cell.policy and c.workload != workload]
         for at in results.xs(series) if others else ():
             own = results.p95(cell, series, at)
             highest = map(max, zip(*(results.p95(c, series, at) for c in others), strict=False))
@@ -310,8 +313,8 @@ def _similarity(results: ErrorResults) -> Interval:
                 (a, b)
                 for series in results.series
                 for x in results.xs(series)
-                if (a := mean(results.p95((workload, "EASY"), series, x))) == a
-                and (b := mean(results.p95((workload, policy), series, x))) == b
+                if (a := mean(results.p95(Cell(workload, "EASY"), series, x))) == a
+                and (b := mean(results.p95(Cell(workload, policy), series, x))) == b
             ]
             correlations.append(_spearman([a for a, _ in pairs], [b for _, b in pairs]))
     return mean_interval([each for each in correlations if each == each])
@@ -368,10 +371,10 @@ def lines(
     ]
 
     def cell(key: tuple[str, str, str], x: float) -> str:
-        values = results.p95(key[:2], key[2], x)
+        values = results.p95(Cell(*key[:2]), key[2], x)
         return plus_minus(mean_interval(values)) if values else ""
 
-    cells = [each for each in results.cells if workload in (None, each[0])]
+    cells = [each for each in results.cells if workload in (None, each.workload)]
     rows = [(*each, kind) for kind in kinds for each in cells]
     xs = {f"{x:g}": x for x in sorted({x for kind in kinds for x in results.xs(kind)})}
     return crossed(title, ["WORKLOAD", "POLICY", "CATEGORY"], rows, xs, cell)
@@ -393,13 +396,13 @@ def _figure(
         for of in results.workloads
         if workload in (None, of) and results.of(category) is not None
     }
-    policies = [p for p in POLICIES if any(cell[1] == p for cell in results.cells)]
+    policies = [p for p in POLICIES if any(cell.policy == p for cell in results.cells)]
     if not lines:
         return None
 
     def panel(axes: Axes, policy: str) -> None:
         for colour, (name, (of, category)) in zip(COLOURS, lines.items(), strict=False):
-            _line(axes, results, (of, policy), category, name, colour)
+            _line(axes, results, Cell(of, policy), category, name, colour)
         axes.set_title(policy, fontsize=11, color=INK)
         qualitative = categories[0] in QUALITATIVE
         axes.set_xlabel("converted jobs, %" if qualitative else "error, %")
