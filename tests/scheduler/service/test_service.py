@@ -230,7 +230,7 @@ def test_no_shared_memory_is_left_if_the_agent_is_killed_while_the_service_stops
         target=background.stop, args=(service.directory,), kwargs={"kill": True}
     )
     stopping.start()
-    wait_until(lambda: "the service is stopped" in service.place.log("serve").read_text())
+    wait_until(lambda: "Stop kill=True: by" in service.place.log("serve").read_text())
     assert stopping.is_alive()
     assert service.place.memory.exists()
     os.kill(agent, signal.SIGKILL)
