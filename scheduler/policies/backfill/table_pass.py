@@ -241,7 +241,9 @@ class TablePass(SchedulingPass):
         nodes = job.spec.nodes
         if nodes is not None and nodes.block > 1:
             return self._find_blocks(request, nodes)
-        return self._selection.place(self._table, request)
+        found = self._selection.place(self._table, request)
+        # A user-defined selection may err.
+        return None if found is None or found.begin > latest else found
 
     def _find_blocks(self, request: Request, node_request: NodeRequest) -> Allocation | None:
         """Allocation in blocks on a node, such as whole nodes; the first nodes are preferred."""
