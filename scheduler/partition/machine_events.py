@@ -257,7 +257,8 @@ def _reserved(
             " are from {earliest} on"
         )
         return _refuse(name, text, facts, at)
-    place = state.selection.select(Space(set_of(free), machine.space.network), needed)
+    space = Space(set_of(free), machine.space.network, machine.space.by_node)
+    place = state.selection.select(space, needed)
     if place is None or not place or bits_of(place) & ~free:
         place = set_of(free).first(needed)
     end = begin + request.duration_s

@@ -279,7 +279,7 @@ class Resizes:
         return Reason("drain", "off {nodes}, which drains", {"nodes": nodes})
 
     def _exclusion_reason(self, processors: ProcSet) -> Reason:
-        names = self._state.exclusions.names(processors, self._state.now, inf)
+        names = self._state.exclusions.names(processors, self._state.now, inf, brief=False)
         facts = {"processors": str(processors), "names": ", ".join(names)}
         return Reason("exclusion", "off processors {processors} ({names})", facts)
 

@@ -74,7 +74,7 @@ def _title(kind: str, policy: object) -> str:
 
 
 def running_policy(frame: FrameType | None) -> str:
-    """Name the user-defined policy that a stack is in, with its method and line; "": none.
+    """Name the policy that a stack is in, with its method and line; "": none.
 
     Parameters
     ----------

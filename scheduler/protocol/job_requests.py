@@ -255,7 +255,10 @@ class JobTasks(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Change(msgspec.Struct, tag=True, frozen=True, omit_defaults=True):
-    """A change of jobs or of the machine. Commands tell a change of a job by its `told`."""
+    """A change of jobs or of the machine.
+
+    Changes of jobs have `told`, what commands print of each job; a signal has words of its own.
+    """
 
 
 class CancelJob(Change, frozen=True):

@@ -234,7 +234,7 @@ MOST_EVENTS = 5
 
 
 class LoopWatch:
-    """Logs from a thread what the thread that has made it does in a long turn of its loop.
+    """Watches the thread that makes it, from another one, and logs what it does in a long turn.
 
     It logs again whenever the turn has taken twice as long.
 
@@ -276,13 +276,16 @@ class LoopWatch:
             self._log(took_s)
 
     def _log(self, took_s: float) -> None:
-        what = running_policy(sys._current_frames().get(self._watched)) or "a turn of the loop"
+        policy = running_policy(sys._current_frames().get(self._watched))
         events = self.deciding()
         on = f" on {', '.join(map(_short, events[:MOST_EVENTS]))}" if events else ""
+        if not policy:
+            log.warning("the service has read no message for %.1f s; it is busy%s", took_s, on)
+            return
         log.error(
             "%s has not returned for %.1f s%s: the service does nothing else; if it never returns,"
             " kill -9 %d ends the service, and its jobs continue",
-            *(what, took_s, on, os.getpid()),
+            *(policy, took_s, on, os.getpid()),
         )
 
 

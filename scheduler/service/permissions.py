@@ -85,7 +85,10 @@ def log_change(message: m.Message, sender: Sender, answer: m.Message | None) -> 
     match message:
         case m.ChangeJobs(jobs=jobs, change=change):
             named = ",".join(map(str, jobs[:LOGGED])) + ",..." * (len(jobs) > LOGGED)
-            text = f"job={named} {one_line(change)}"
+            what = one_line(change)
+            if isinstance(change, m.UpdateJob):  # an empty value removes what was there
+                what = f"UpdateJob {' '.join(f'{k}={v!r}' for k, v in change.given.items())}"
+            text = f"job={named} {what}"
         case m.ChangeMachine(change=change):
             text = one_line(change)
         case m.EndStep(job=job, step=step):

@@ -79,7 +79,7 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
     ReshapeError : another service runs there, or the journal cannot be used.
     """
     directory.create()
-    with directory.lock() as free:
+    with directory.lock() as free, contextlib.closing(LoopWatch()) as watch:
         if not free:
             raise ReshapeError(
                 f"a service runs in {directory.path} already: end it with 'reshape stop --dir"
@@ -90,9 +90,8 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
         gc.set_threshold(*GARBAGE_THRESHOLDS)
         failures: list[float] = []
         has_served = False
-        watch = LoopWatch()
         while True:
-            watch.busy_since = time.monotonic()
+            watch.busy_since, watch.deciding = time.monotonic(), tuple
             service = None
             try:
                 service = Service(directory, config, watch, accept_loss=accept_loss)

@@ -60,7 +60,7 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def is_brief(self) -> bool:
-        """Whether it stands for a node that gets no job for a short time; jobs do not leave it."""
+        """Whether it stands for a node that gets no job for a short time; the jobs there stay."""
         return not self.admits and self.end < inf
 
     def is_open_to(self, user: str) -> bool:
@@ -219,10 +219,18 @@ class Exclusions:
                 intervals.append((exclusion.processors, exclusion.begin, exclusion.end))
         return [blocked for blocked in intervals if blocked[0]]
 
-    def names(self, processors: ProcSet, start: float, until: float) -> list[str]:
-        """Names of the exclusions of any of the processors between two times (s)."""
+    def names(
+        self, processors: ProcSet, start: float, until: float, *, brief: bool = True
+    ) -> list[str]:
+        """Names of the exclusions of any of the processors between two times (s).
+
+        Parameters
+        ----------
+        brief : see `blocked`.
+        """
         return [
             exclusion.name
             for exclusion in self._by_name.values()
             if exclusion.overlaps(start, until) and exclusion.processors & processors
+            if brief or not exclusion.is_brief
         ]

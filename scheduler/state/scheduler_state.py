@@ -228,7 +228,10 @@ class SchedulerState:
         return start + job.estimate_s <= own.end
 
     def to_leave(self, job: Job, until: float) -> ProcSet:
-        """Processors that exclusions let a live job leave before `until` (s), if it can."""
+        """Processors that a live job has to leave before `until` (s) because of exclusions.
+
+        Brief exclusions do not count; see `Exclusion.is_brief`.
+        """
         return self.exclusions.blocked(
             job.spec.reservation, self.now, until, self.machine.numbers, brief=False
         )

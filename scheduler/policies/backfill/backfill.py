@@ -126,7 +126,7 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             return TablePass(
                 state,
                 self.name,
-                table_selection(state.selection, state.machine.space.network),
+                table_selection(state.selection, state.machine.space),
                 self.reservations,
                 self.pick == "penalty",
                 choose,

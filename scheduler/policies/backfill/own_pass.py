@@ -265,7 +265,7 @@ class OwnPass(SchedulingPass):
         by_place = state.excluding or state.placing or selection.searches_table
         self._room: Room = NumbersRoom(state)
         if by_place and not state.machine.counted:
-            own = table_selection(selection, state.machine.space.network)
+            own = table_selection(selection, state.machine.space)
             self._room = TableRoom(state, own)
         self._read_only = not is_ours(policy)
         self._guard = Guard("scheduling", policy, report if self._read_only else None)

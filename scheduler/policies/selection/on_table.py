@@ -16,7 +16,6 @@ import msgspec
 
 from reshape.errors import check_ranges
 from scheduler.model.interfaces import Selection
-from scheduler.model.network import Network
 from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.policies.selection.table_search import (
@@ -112,11 +111,11 @@ class LeastSlowdown(OnTable, frozen=True, forbid_unknown_fields=True):
         return least_slowdown(table, request, self.thresholds)
 
 
-def table_selection(selection: Selection, network: Network | None) -> TableSelection:
+def table_selection(selection: Selection, space: Space) -> TableSelection:
     """Return the selection if it searches the table itself, else `AnyOnTable` with it."""
     if selection.searches_table:
         return cast("TableSelection", selection)
-    return AnyOnTable(selection, network)
+    return AnyOnTable(selection, space)
 
 
 class AnyOnTable:
@@ -129,11 +128,11 @@ class AnyOnTable:
     Parameters
     ----------
     selection : processor selection.
-    network : how the nodes are connected.
+    space : of the machine, with its network and its division by node.
     """
 
-    def __init__(self, selection: Selection, network: Network | None) -> None:
-        self._selection, self._network = selection, network
+    def __init__(self, selection: Selection, space: Space) -> None:
+        self._selection, self._space = selection, space
 
     def place(self, table: ReservationTable, request: Request) -> Allocation | None:
         """Find processors and a start."""
@@ -158,7 +157,8 @@ class AnyOnTable:
 
     def _select(self, free: int, needed: int) -> int:
         """Processors that the selection chooses, as bits; 0 if it refuses."""
-        selected = self._selection.select(Space(set_of(free), self._network), needed)
+        space = Space(set_of(free), self._space.network, self._space.by_node)
+        selected = self._selection.select(space, needed)
         return 0 if selected is None else bits_of(selected) & free
 
 

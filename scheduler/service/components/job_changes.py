@@ -68,7 +68,9 @@ class JobChanges:
         PermissionDenied : only an administrator may.
         """
         if named.tasks and isinstance(change, m.RequeueJob | m.SignalJob):
-            running = self._running(self._jobs.job(named.job), named.tasks)
+            is_signal = isinstance(change, m.SignalJob)
+            array = self._unended(named.job) if is_signal else self._jobs.job(named.job)
+            running = self._running(array, named.tasks)
             tasks = [m.JobTasks(task.id) for task in running]
             own = (self.events(t, change, user, is_administrator=is_administrator) for t in tasks)
             return [event for events in own for event in events]

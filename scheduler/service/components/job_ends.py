@@ -147,7 +147,7 @@ class JobEnds:
         replaced = self._monitor.replaces(peer, hello, is_remote=is_remote)
         loses_groups = replaced and self._startup.has_groups_of(hello.node)
         if loses_groups and (awaited := self._awaited_for(hello)):
-            return self._monitor.hold_back(hello, awaited, self._clock())
+            return self._monitor.hold_back(hello, awaited, self._ended_on(hello), self._clock())
         living = (status for status in hello.groups if status.alive)
         return self._monitor.on_report(
             peer,
@@ -213,6 +213,8 @@ class JobEnds:
                 if self._ask_end(job, group):
                     return None
                 why = f"its agent on {node} does not say how"
+        elif self._monitor.is_held_back(node):
+            return None
         return _lost(job, group, why)
 
     def _ask_end(self, job: Job, group: int) -> bool:

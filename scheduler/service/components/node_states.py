@@ -150,7 +150,8 @@ class NodeStates:
     def follow_silence(self, now: float) -> list[Event]:
         """Return the events by which silent nodes get no groups, and by which they get some again.
 
-        A node that joins or is lost is not silent any more for the core.
+        A node that joins or is lost is not silent any more for the core. After a restart of the
+        service, a node stays silent until its agent reports.
         """
         events: list[Event] = []
         for_s = min(self._monitor.deadlines.node_lost_s, MOST_SILENCE_S)
@@ -163,7 +164,7 @@ class NodeStates:
                 if known is None or known.end - now < RENEWAL_S:
                     log.warning("silent node=%s: no report for %.0f s", name, silent_s)
                     events.append(SilenceChanged(now, name, now + for_s))
-            elif known is not None:
+            elif known is not None and name in self._monitor.reports.agents:
                 log.info("node reports again node=%s", name)
                 events.append(SilenceChanged(now, name, None))
         return events

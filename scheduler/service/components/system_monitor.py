@@ -201,7 +201,9 @@ class SystemMonitor:
         restart.update(job for job in hello.folders if self.reports.has_restart_point(job))
         return NodeLost(now, hello.node, tuple(sorted(restart)), ended)
 
-    def hold_back(self, hello: m.AgentHello, awaited: Sequence[str], now: float) -> list[Event]:
+    def hold_back(
+        self, hello: m.AgentHello, awaited: Sequence[str], ended: tuple[int, ...], now: float
+    ) -> list[Event]:
         """Return the loss of a node whose jobs are judged when some other agents have reported."""
         name, before = hello.incarnation, self._held_back.get(hello.node)
         self._held_back[hello.node] = name, self._listened_s
@@ -212,9 +214,9 @@ class SystemMonitor:
             "agent replaced node=%s pid=%d: the node stays down until %s reports or is lost",
             *(hello.node, hello.pid, ", ".join(awaited)),
         )
-        return [NodeLost(now, hello.node, None)]
+        return [NodeLost(now, hello.node, None, ended)]
 
-    def _is_held_back(self, node: str) -> bool:
+    def is_held_back(self, node: str) -> bool:
         """Whether an agent of a node was held back and has reported shortly before."""
         held = self._held_back.get(node)
         return held is not None and self._listened_s - held[1] < self._most_silent_s
@@ -410,7 +412,7 @@ class SystemMonitor:
                 self._missing_since[node] = inf
                 events.append(NodeLost(now, node))
             if start_agents:
-                is_heard = node in self.reports.agents or self._is_held_back(node)
+                is_heard = node in self.reports.agents or self.is_held_back(node)
                 self._starts.keep_started(node, is_silent=not is_heard)
         return events
 

@@ -78,7 +78,7 @@ def test_the_log_names_the_policy_the_event_and_the_time(tmp_path: Path, logged:
 
 
 @pytest.mark.parametrize("busy_s", [5.0, 11.0])
-def test_a_turn_without_a_policy_is_logged_as_one(
+def test_a_long_turn_without_a_policy_is_logged(
     busy_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     with closing(LoopWatch()) as watch:
@@ -87,5 +87,5 @@ def test_a_turn_without_a_policy_is_logged_as_one(
         watch.look()  # it has not taken twice as long
         watch.busy_since = None  # the loop waits for messages
         watch.look()
-    said = [line for line in caplog.messages if line.startswith("a turn of the loop has not")]
+    said = [line for line in caplog.messages if line.startswith("the service has read no message")]
     assert len(said) == (busy_s > limits.LONG_TURN_S)

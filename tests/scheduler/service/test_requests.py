@@ -372,6 +372,7 @@ def test_changes_and_refusals_are_logged_with_address_and_key(
     [
         (m.ChangeJobs.one(3, m.SignalJob(number=10), "2-4"), "job=3_[2-4] SignalJob number=10"),
         (m.ChangeJobs.one(3, m.UpdateJob(walltime_s=60.0)), "job=3 UpdateJob walltime_s=60.0"),
+        (m.ChangeJobs.one(3, m.UpdateJob(dependency="")), "job=3 UpdateJob dependency=''"),
         (m.ChangeMachine(change=m.PausePool("p", "two\nlines")), r"PausePool name=p why=two\nl"),
         (m.EndStep(job=3, token="", step=2), "job=3 EndStep step=2"),
         (m.Stop(kill=True), "Stop kill=True"),

@@ -14,7 +14,7 @@ from reshape.errors import ConfigError
 from scheduler.config.partitions import PartitionConfig
 from scheduler.config.settings import Deadlines, NodeConfig
 from scheduler.journal.replay import compare
-from scheduler.model.events import NodeJoined
+from scheduler.model.events import NodeJoined, ResizePoint
 from scheduler.model.job import JobState
 from scheduler.protocol import messages as m
 
@@ -115,8 +115,72 @@ def test_a_silent_node_gets_no_job_until_it_reports(tmp_path: Path) -> None:
     desk.components.journal.close()
 
 
-def submit(desk: Desk) -> int:
-    (answer,) = desk.ask(b"x", m.Submit(submission=m.Submission(["true"], 1, 60.0)))
+def test_a_node_stays_silent_when_the_service_restarts(tmp_path: Path) -> None:
+    """A service that has just started has not heard of any agent."""
+    nodes = [NodeConfig(name, 1, launcher="none") for name in "ab"]
+    deadlines = Deadlines(heartbeat_s=0.01, node_lost_s=600.0)
+
+    def silent(desk: Desk) -> set[str]:
+        desk.hello(node="a", incarnation="a", host="h")
+        desk.driver.tick(start_agents=False, heard_all=True)
+        return set(desk.components.core.exclusions)
+
+    desk = Desk(tmp_path / "service", nodes, deadlines=deadlines)
+    desk.hello(node="b", incarnation="b", host="h")
+    wait_until(lambda: silent(desk) == {"silent agent of node b"})
+    desk.turn()
+    desk.components.journal.close()
+    desk = Desk(tmp_path / "service", nodes, deadlines=deadlines)
+    assert silent(desk) == {"silent agent of node b"}
+    jobs = [submit(desk) for _ in range(2)]
+    states = [desk.components.core.jobs[job].state for job in jobs]
+    assert states == [JobState.STARTING, JobState.PENDING]
+    desk.hello(node="b", incarnation="b", host="h")
+    assert not silent(desk)
+    desk.components.journal.close()
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+def test_an_end_that_a_replaced_agent_knew_is_the_end_of_the_job(
+    tmp_path: Path, is_held: bool
+) -> None:
+    """Also if the node first waits for another agent, which may know a restart point of a job."""
+    nodes = [NodeConfig("a", 2, launcher="none"), NodeConfig("b", 3, launcher="none")]
+    desk = Desk(tmp_path / "service", nodes, scenario="fcfs-pr")
+    for node in "ab":
+        desk.hello(node=node, incarnation=node, host="h")
+    short = submit(desk)
+    resized = submit(desk, processors=2, max_processors=5)  # on both nodes
+    alive = [m.GroupStatus(job=job, group=1, alive=True) for job in (short, resized)]
+    desk.hello(alive, node="a", incarnation="a", host="h")
+    core = desk.components.core
+    assert core.jobs[short].state is core.jobs[resized].state is JobState.RUNNING
+    if is_held:
+        desk.driver.decide([ResizePoint(core.now, resized, 1, 1.0)])
+        assert core.jobs[resized].state is JobState.EXPANDING
+    desk.turn()
+    desk.components.journal.close()
+    desk = Desk(tmp_path / "service", nodes, scenario="fcfs-pr")
+    core, ends = desk.components.core, [m.GroupStatus(job=short, group=1, alive=False)]
+
+    def report() -> None:
+        desk.hello(ends, node="a", incarnation="other", host="h", folders=[short, resized])
+
+    report()
+    if is_held:
+        assert not core.machine.nodes["a"].up
+        assert core.jobs[short].state is JobState.RUNNING
+        desk.hello(node="b", incarnation="b", host="h")
+        report()
+    ended = desk.components.journal.recorded_job(short)
+    assert ended is not None
+    assert ended.state is JobState.COMPLETED
+    desk.components.journal.close()
+
+
+def submit(desk: Desk, processors: int = 1, **fields: int) -> int:
+    submission = m.Submission(["true"], processors, 60.0, **fields)
+    (answer,) = desk.ask(b"x", m.Submit(submission=submission))
     assert isinstance(answer, m.Submitted)
     return answer.job
 
