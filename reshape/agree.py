@@ -43,7 +43,7 @@ def agree(comm: MPI.Intracomm, why: str) -> None:
     ------
     RolledBackError : on every rank, with the reason of the lowest rank that has one.
     """
-    for reason in _gathered(comm, why.encode(), 0):
+    for reason in _gathered(comm, why.encode(errors="backslashreplace"), 0):
         if reason:
             raise RolledBackError(reason.decode())
 

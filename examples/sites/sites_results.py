@@ -122,7 +122,7 @@ def metrics_table(metrics: Mapping[str, SitesRunMetrics], names: Sequence[str]) 
     names : of the sites.
     """
     heads = ("METRIC", *(f"JOBS {name}" for name in names))
-    heads += ("MEAN WAIT", "MEAN SLOWDOWN", "MAKESPAN", "COST", "VERIFIED")
+    heads += ("MEAN WAIT s", "MEAN SLOWDOWN", "MAKESPAN s", "COST", "VERIFIED")
     rows = [
         (
             metric,

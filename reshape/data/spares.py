@@ -127,7 +127,7 @@ class Spares:
         return segments.create(memory, declaration, layout)
 
     def keep(self, segment: Segment) -> None:
-        """Keep a segment that holds no data any more, unless it is small."""
+        """Keep a segment that holds no data any more, unless it is small or private."""
         segment.array.flags.writeable = False
         self._replaced += segment.size
         if segment.path is None or self._folder is None or segment.size < SMALLEST_BYTES:

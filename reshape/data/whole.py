@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from redistribution import Cuts, Layout, Plan, Replicated
 from redistribution.axes import Indices
 from redistribution.layout import MemoryOrder
-from reshape.agree import agreed
+from reshape.agree import RolledBackError, agreed
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
 
@@ -149,7 +149,7 @@ class Savable:
         """
         comm, _, layout, local, order = self.as_saved()
         whole = None
-        with agreed(comm, f"an array of shape {layout.shape} cannot be gathered", MemoryError):
+        with _agreed(comm, f"an array of shape {layout.shape} cannot be gathered", MemoryError):
             if comm.rank == 0:
                 whole = np.empty(layout.shape, local.dtype, order)
         Plan(layout, Replicated(layout.shape, 1)).run(comm, local, whole, order=order)
@@ -191,7 +191,8 @@ class Savable:
         what = f"cannot save {', '.join(each.name for each in arrays)} to {os.fspath(path)}"
         if len(arrays) > 1 and not is_hdf5:
             raise ReshapeError(f"{what}: only files of HDF5 (.h5) hold several arrays")
-        with agreed(comm, what, *_UNWRITABLE):
+        # Another rank whose memory ends does not wait here: rank 0 would wait for its part.
+        with _agreed(comm, what, *(_UNWRITABLE if comm.rank == 0 else ())):
             if comm.rank == 0:
                 try:
                     with durable_file(_place(path)) as file:
@@ -234,7 +235,7 @@ def load(array: Saved, path: str | os.PathLike[str]) -> None:
     comm, name, layout, local, order = array
     share = Cuts.even(layout.shape, comm.size, int(np.argmax(layout.shape)))
     read = None
-    with agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
+    with _agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
         read = _read(array, path, share)
     Plan(share, layout).run(comm, read, local, order=order)
 
@@ -264,13 +265,23 @@ def stored_length(comm: MPI.Intracomm, name: str, path: str | os.PathLike[str]) 
     ReshapeError : on every rank: the file cannot be read, or has no such array.
     """
     length = 0
-    with agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
+    with _agreed(comm, f"cannot load {name} from {os.fspath(path)}", *_UNREADABLE):
         if comm.rank == 0:
             with _stored(name, path) as data:
                 if not data.shape:
                     raise ReshapeError("it is a single value, and no array")
                 length = len(data)
     return int(comm.bcast(length, root=0))
+
+
+@contextmanager
+def _agreed(comm: MPI.Intracomm, what: str, *errors: type[Exception]) -> Iterator[None]:
+    """Collective over comm. As `agreed`; nothing is rolled back."""
+    try:
+        with agreed(comm, what, *errors):
+            yield
+    except RolledBackError as error:
+        raise ReshapeError(str(error)) from None
 
 
 @contextmanager

@@ -27,6 +27,7 @@ from msgspec.structs import replace
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import write_durably
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
+from reshape.files.private_folder import read_file
 from scheduler.node.children import EndedJobs, Errands, GroupProcesses, ranks_at
 from scheduler.node.directory import JobFolders
 from scheduler.node.launching.cores import binding_text
@@ -330,11 +331,12 @@ class NodeGroups:
         remove_mpi_files()
         for path in self._folders.memory.glob(f"job-*/*.end-on-{self._node}"):
             try:
-                end = msgspec.json.decode(path.read_bytes(), type=m.GroupStatus)
-            except (OSError, msgspec.DecodeError) as error:
+                end = msgspec.json.decode(read_file(path.parent, path.name), type=m.GroupStatus)
+            except (OSError, msgspec.DecodeError, ReshapeError) as error:
                 log.warning("cannot read the end of a group, %s: %s", path, error)
                 continue
-            self._ends[end.job, end.group] = end
+            if path == self._record_of(end.job, end.group):  # else the job has written it
+                self._ends[end.job, end.group] = end
 
     def _record_of(self, job: int, number: int) -> Path:
         """File with the end of a group; agents of several nodes may use the folder of the job."""
@@ -381,7 +383,7 @@ class NodeGroups:
             return
         try:
             write_durably(self._record_of(*key), msgspec.json.encode(status))
-        except FileNotFoundError:  # the job has no folder: it never ran here
+        except FileNotFoundError:  # the job has no folder: it never ran here, or removed it
             pass
         except OSError as error:
             log.warning("cannot record the end of group %d of job %d: %s", *reversed(key), error)

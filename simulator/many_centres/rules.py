@@ -63,9 +63,26 @@ class CentreDescription(msgspec.Struct, frozen=True, dict=True, forbid_unknown_f
 
     @cached_property
     def chosen(self) -> Scenario:
-        """Rules by which the centre schedules."""
+        """Rules by which the centre schedules.
+
+        Raises
+        ------
+        ConfigError : there is no such scenario, or a field of it cannot be set.
+        """
         own = self.scenario
-        return own if isinstance(own, Scenario) else scenario(own, self.set)
+        if isinstance(own, str):
+            return scenario(own, self.set)
+        if not isinstance(own, Scenario):
+            raise ConfigError(
+                f"centre {self.name}: must be a name or a Scenario, got {own!r}", field="scenario"
+            )
+        if self.set:
+            raise ConfigError(
+                f"centre {self.name}: set changes a scenario that is named; change the object"
+                " itself instead",
+                field="set",
+            )
+        return own
 
     @property
     def price(self) -> float:

@@ -53,7 +53,7 @@ class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defa
     iterations : number of iterations, with a resize point between any two; a rigid job has one.
     iteration_s : time of an iteration on the requested size.
     min_processors, max_processors, topology : smallest and largest size, and valid sizes; without
-        the former two it is rigid, and takes no topology, speedup, data, performance and phases.
+        the former two it is rigid, and takes no topology, speedup, data, performance or phases.
     speedup : as `reshape.speedup.parse` reads it; None: an iteration takes as long on any size.
     data_mib : data that moves at a resize, MiB.
     name, user, queue : labels for policies and tables.

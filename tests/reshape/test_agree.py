@@ -48,6 +48,12 @@ def test_one_reason_rolls_back_all_ranks() -> None:
         assert str(error.value) == f"é of {first}" * 100
 
 
+@pytest.mark.mpi(min_size=2)
+def test_a_reason_may_name_a_path_that_is_not_utf_8() -> None:
+    with pytest.raises(RolledBackError, match=r"no folder /tmp/\\udcff"):
+        agree(MPI.COMM_WORLD, "no folder /tmp/\udcff")
+
+
 @pytest.mark.mpi(min_size=3)
 def test_an_error_in_a_block_is_one_on_all_ranks() -> None:
     def write(what: str, failing: int) -> None:

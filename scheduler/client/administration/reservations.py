@@ -167,7 +167,7 @@ def _echo(reservations: list[m.ReservationInfo], *, as_json: bool) -> None:
     for reservation in reservations:
         lines = {heading.capitalize(): value(reservation) for heading, value in _COLUMNS.items()}
         lines |= {
-            "Processors": reservation.numbers,
+            "Numbers": reservation.numbers,
             "Queued": ",".join(map(str, reservation.queued)) or "-",
         }
         click.echo(labelled(lines))

@@ -132,6 +132,10 @@ class JobHandle:
         """Yield what happens to the job and why, from its submission to its end.
 
         A line may have an earlier time than those before it.
+
+        Raises
+        ------
+        ServiceUnavailable : no service has run in the directory for `RESTART_S`.
         """
         delivered: Counter[str] = Counter()
         has_ended = False

@@ -247,8 +247,8 @@ def wait(
     """Wait for jobs to end.
 
     The exit code is the first one of a job that is not 0 (128 + N if signal N ended the job), or
-    124 if the time limit has passed. The service may be away for a minute, as for a restart; then
-    the exit code is 1.
+    124 if the time limit has passed. It waits on while the service restarts. If no service has
+    run for a minute, the exit code is 1.
     """
     until = None if timeout is None else time.monotonic() + timeout
     services = [actions.service_at(service, sites, job) for job in jobs]

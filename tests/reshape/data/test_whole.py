@@ -12,6 +12,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from driver import run
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -291,3 +292,28 @@ def test_a_file_that_cannot_be_written_is_one_error_on_every_rank(
             assert (folder / f"a{suffix}").read_bytes() == b"old"
         app.comm.Barrier()
         a.save(mpi_tmp_path / f"b{suffix}")  # all ranks are at the same step
+
+
+UNSENT = """
+import sys
+import numpy as np
+import reshape
+from reshape.data import whole
+
+def without_memory(part):
+    raise MemoryError("injected")
+
+with reshape.application() as app:
+    u = app.rows("u", (100, 3))
+    if app.comm.rank == 1:
+        whole._bytes = without_memory
+    u.save(sys.argv[1])
+"""
+
+
+def test_a_rank_that_cannot_send_its_part_ends_the_program(tmp_path: Path) -> None:
+    """Rank 0 waits for the part, so that it cannot agree on an error."""
+    ended = run(2, "-c", UNSENT, str(tmp_path / "u.npy"))
+    assert ended.returncode != 0
+    assert "MemoryError: injected" in ended.stderr
+    assert "cannot save" not in ended.stderr

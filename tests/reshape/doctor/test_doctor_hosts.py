@@ -7,6 +7,7 @@ import os
 import subprocess
 from collections.abc import Iterator
 from importlib.metadata import version
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,10 @@ def test_every_line_has_a_verdict_and_a_fix(tmp_path: Path) -> None:
     assert checks["releases"].status == "fault"
     assert "install reshape-mpi" in checks["releases"].fix
     assert (checks["clock"].status, checks["clock"].result) == ("note", "-90000.0 ms (+-1.0 ms)")
+    for unknown in ({"clock_s": inf}, {"clock_error_s": 2.0}):  # an earlier release, a slow answer
+        (clock,) = (c for c in check_host(host, FACTS | unknown, "", tmp_path) if "clock" in c.name)
+        assert clock.status == "skipped"
+        assert clock.result.startswith("not known")
     assert (checks["/dev/shm"].status, checks["shared folder"].status) == ("note", "fault")
     assert all(check.fix for check in checks.values() if check.status != "ok")
     (check,) = check_host(host, None, "exit code 255: no route", tmp_path)

@@ -244,7 +244,11 @@ def test_the_next_agent_reports_the_ends_that_a_killed_one_knew(driver):
     driver.running(2)
     driver.send(m.ForgetGroups(job=3, groups=[1]))
     driver.until(lambda hello: third not in hello.groups)
-    (driver.place.shm(1) / "2.end-on-n1").write_bytes(b"cut o")
+    cut = driver.place.shm(1) / "2.end-on-n1"
+    cut.touch(0o600)
+    cut.write_bytes(b"cut o")
+    os.mkfifo(driver.place.shm(1) / "3.end-on-n1", 0o600)  # no end blocks the next agent
+    shutil.copy(driver.place.shm(1) / "1.end-on-n1", driver.place.shm(1) / "7.end-on-n1")
     driver.kill_agent()
     assert driver.start_agent().groups == [first]
     driver.send(m.SweepJob(job=1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import numpy as np
 import pytest
@@ -276,3 +278,18 @@ def test_wrong_names_and_values_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         rules_named(name, parameters)
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes", "message"),
+    [
+        (5, {}, "centre a: must be a name or a Scenario, got 5"),
+        (SJBF, {"backfill.reservations": 2}, "centre a: set changes a scenario that is named"),
+        ("easy", {"nope": 1}, "nope"),
+    ],
+)
+def test_rules_of_a_centre_without_effect_are_refused(
+    scenario: Any, changes: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        _ = CentreDescription("a", 4, scenario, set=changes).chosen
