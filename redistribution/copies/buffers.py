@@ -64,3 +64,8 @@ def give_back(buffer: Bytes) -> None:
 def pooled_bytes() -> int:
     """Bytes of all buffers in the pool, which are not in use."""
     return sum(buffer.size for buffer in _pool)
+
+
+def clear() -> None:
+    """Free all buffers in the pool."""
+    _pool.clear()

@@ -13,9 +13,9 @@ HUGE_PAGE = 1 << 21
 
 @pytest.fixture(autouse=True)
 def empty_pool():
-    buffers._pool.clear()
+    buffers.clear()
     yield
-    buffers._pool.clear()
+    buffers.clear()
 
 
 def test_small_buffers_have_the_size_asked_for_and_are_not_kept():

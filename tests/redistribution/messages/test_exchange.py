@@ -63,7 +63,7 @@ def thresholds():
     """Restore the thresholds of before the test."""
     with patch.multiple(tuning, **{name: getattr(tuning, name) for name in tuning.__slots__}):
         yield
-    buffers._pool.clear()
+    buffers.clear()
 
 
 @of_all_sizes
@@ -78,7 +78,7 @@ def test_random_moves_with_little_memory(comm, integer):
     """Small arrays then move like large ones do by default."""
     tuning.pooled_buffer_bytes, tuning.pool_bytes = 20, 300
     for case in range(CASES // 2):
-        buffers._pool.clear()
+        buffers.clear()
         move(comm, integer, f"case {case}", integer(1, 600))
     assert buffers.pooled_bytes() <= 300
 
@@ -288,7 +288,7 @@ def test_extra_memory_is_bounded(comm):
     b = expected * 0 - 1
     peaks = []
     for most in (DEFAULT_EXTRA_BYTES, 20 << 20):
-        buffers._pool.clear()
+        buffers.clear()
         b[...] = -1
         Path("/proc/self/clear_refs").write_text("5")  # the peak is what is resident now
         before = resident("VmHWM")
