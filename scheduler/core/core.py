@@ -233,7 +233,7 @@ class Core:
 
     @property
     def exclusions(self) -> dict[str, Exclusion]:
-        """Advance reservations, expiring nodes and brief exclusions of all partitions, by name."""
+        """Advance reservations and what nodes exclude, of all partitions, by name."""
         return {
             exclusion.name: exclusion
             for part in self.partitions

@@ -320,8 +320,8 @@ class DrainChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
 class SilenceChanged(msgspec.Struct, frozen=True, tag=True, gc=False):
     """The agent of a node that is up is silent, or reports again (`until` is None).
 
-    No job starts on the node before it reports again or is lost, at `until` (s) at the latest. Jobs
-    that run there stay, and their steps start.
+    No group starts on the free processors of the node before it reports again or is lost, at
+    `until` (s) at the latest. Jobs that run there stay.
     """
 
     at: float

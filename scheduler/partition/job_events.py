@@ -40,7 +40,7 @@ from scheduler.state.scheduler_state import SchedulerState
 S = JobState
 #: How often a job is queued again that a node could not start.
 MOST_FAILED_STARTS = 3
-#: Seconds for which nothing is started on such a node.
+#: Seconds for which nothing is started on what is free of such a node.
 HOLD_S = 30.0
 
 
@@ -212,13 +212,13 @@ class JobEvents:
         state.orders.append(Requeue(job.id, reason))
 
     def _hold(self, name: str) -> None:
-        """Start nothing for some time on a node that failed to start a job.
+        """Start nothing for some time on the free processors of a node that failed to start a job.
 
         Otherwise the job would be started there again at once. Jobs that run there stay.
         """
-        node, now = self._state.machine.nodes.get(name), self._state.now
-        if node is not None and node.offered:
-            self._machine.exclude(Exclusion(hold_of(name), node.processors, now, now + HOLD_S))
+        if free := self._machine.free_of(name):
+            now = self._state.now
+            self._machine.exclude(Exclusion(hold_of(name), free, now, now + HOLD_S))
 
     def on_job_cancelled(self, event: JobCancelled) -> None:
         """Remove a queued job; end a live one."""

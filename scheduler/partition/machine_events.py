@@ -156,16 +156,26 @@ class MachineEvents:
         self._state.machine.set_drain(event.node, event.drains, event.why, event.by)
         if not event.drains:
             self.include(hold_of(event.node))
+            silence = self._state.exclusions.get(silent_agent_of(event.node))
+            if silence is not None:  # what it offers now was not free before
+                self._exclude_silent(event.node, silence.end)
         self._offers_changed()
 
     def on_silence_changed(self, event: SilenceChanged) -> None:
-        """Start nothing on a silent node, or offer its processors again."""
-        name, now = silent_agent_of(event.node), self._state.now
-        node = self._state.machine.nodes.get(event.node)
+        """Start nothing on the free processors of a silent node, or offer them again."""
         if event.until is None:
-            self.include(name)
-        elif event.until > now and node is not None and node.up:
-            self.exclude(Exclusion(name, node.processors, now, event.until))
+            self.include(silent_agent_of(event.node))
+        elif event.until > self._state.now:
+            self._exclude_silent(event.node, event.until)
+
+    def _exclude_silent(self, node: str, until: float) -> None:
+        free, now = self.free_of(node), self._state.now
+        self.exclude(Exclusion(silent_agent_of(node), free, now, until))
+
+    def free_of(self, name: str) -> ProcSet:
+        """Free processors of a node."""
+        node = self._state.machine.nodes.get(name)
+        return ProcSet() if node is None else node.processors & self._state.machine.free
 
     def on_node_removed(self, event: NodeRemoved) -> None:
         """Remove a node from the machine."""

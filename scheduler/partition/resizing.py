@@ -226,7 +226,7 @@ class Resizes:
             return None
         soon = self.soon(job)
         until = job.estimated_end if job.estimated_end > state.now else soon
-        blocked = state.to_leave(job, min(soon, until))
+        blocked = state.blocked(job, state.now, min(soon, until))
         return self._contract_off(job, blocked, self._exclusion_reason) if blocked else None
 
     def answer_request(self, job: Job, bounds: SizeBounds) -> AnswerRequest:
@@ -279,7 +279,7 @@ class Resizes:
         return Reason("drain", "off {nodes}, which drains", {"nodes": nodes})
 
     def _exclusion_reason(self, processors: ProcSet) -> Reason:
-        names = self._state.exclusions.names(processors, self._state.now, inf, brief=False)
+        names = self._state.exclusions.names(processors, self._state.now, inf)
         facts = {"processors": str(processors), "names": ", ".join(names)}
         return Reason("exclusion", "off processors {processors} ({names})", facts)
 

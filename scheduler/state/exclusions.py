@@ -1,11 +1,10 @@
 """Exclusions: processors that are not available to all jobs from one time to another.
 
 An advance reservation admits the jobs that name it. A node that expires admits no job, and its
-exclusion has no end. A node that failed to start a job, or whose agent is silent, admits none for a
-short time, and resizable jobs need not leave it. No job starts on excluded processors if, by its
-estimate, it would still run when the exclusion begins; a job that is there then (because it
-exceeded its estimate, or the exclusion was added later) keeps its processors until it ends or
-contracts.
+exclusion has no end. What is free of a node that failed to start a job, or whose agent is silent,
+admits none for a short time. No job starts on excluded processors if, by its estimate, it would
+still run when the exclusion begins; a job that is there then (because it exceeded its estimate, or
+the exclusion was added later) keeps its processors until it ends or contracts.
 """
 
 from __future__ import annotations
@@ -57,11 +56,6 @@ class Exclusion(msgspec.Struct, frozen=True, omit_defaults=True):
     def expires(self) -> bool:
         """Whether it stands for a node that expires."""
         return not self.admits and self.end == inf
-
-    @property
-    def is_brief(self) -> bool:
-        """Whether it stands for a node that gets no job for a short time; the jobs there stay."""
-        return not self.admits and self.end < inf
 
     def is_open_to(self, user: str) -> bool:
         """Whether jobs of a user may name it."""
@@ -142,7 +136,7 @@ class Exclusions:
         """
         moved = [
             msgspec.structs.replace(old, begin=old.begin + by_s, end=old.end + by_s)
-            if not old.is_brief
+            if old.admits or old.expires
             else old
             for old in self
         ]
@@ -166,8 +160,6 @@ class Exclusions:
         until: float,
         everything: ProcSet,
         leaves_by: float = inf,
-        *,
-        brief: bool = True,
     ) -> ProcSet:
         """Processors that a job may not hold at any time from `start` to `until` (s).
 
@@ -176,24 +168,16 @@ class Exclusions:
         reservation : name of the reservation of the job; "" if it has none.
         everything : all processors of the machine.
         leaves_by : time (s) by which the job can leave processors of a node that expires.
-        brief : whether exclusions for a short time count.
         """
         excluded = [
             processors
-            for processors, begin, end in self.intervals(
-                reservation, everything, leaves_by, brief=brief
-            )
+            for processors, begin, end in self.intervals(reservation, everything, leaves_by)
             if begin < until and start < end
         ]
         return ProcSet.union(excluded) if excluded else NONE
 
     def intervals(
-        self,
-        reservation: str,
-        everything: ProcSet,
-        leaves_by: float = inf,
-        *,
-        brief: bool = True,
+        self, reservation: str, everything: ProcSet, leaves_by: float = inf
     ) -> list[Blocked]:
         """What a job may not hold, and when.
 
@@ -202,7 +186,7 @@ class Exclusions:
 
         Parameters
         ----------
-        reservation, everything, leaves_by, brief : see `blocked`.
+        reservation, everything, leaves_by : see `blocked`.
         """
         own = self._by_name.get(reservation) if reservation else None
         intervals: list[Blocked] = []
@@ -213,24 +197,14 @@ class Exclusions:
             intervals.append((own.processors, -inf, own.begin))
             intervals.append((own.processors, own.end, inf))
         for exclusion in self._by_name.values():
-            if exclusion.expires and exclusion.begin >= leaves_by:
-                continue
-            if exclusion is not own and (brief or not exclusion.is_brief):
+            if exclusion is not own and not (exclusion.expires and exclusion.begin >= leaves_by):
                 intervals.append((exclusion.processors, exclusion.begin, exclusion.end))
         return [blocked for blocked in intervals if blocked[0]]
 
-    def names(
-        self, processors: ProcSet, start: float, until: float, *, brief: bool = True
-    ) -> list[str]:
-        """Names of the exclusions of any of the processors between two times (s).
-
-        Parameters
-        ----------
-        brief : see `blocked`.
-        """
+    def names(self, processors: ProcSet, start: float, until: float) -> list[str]:
+        """Names of the exclusions of any of the processors between two times (s)."""
         return [
             exclusion.name
             for exclusion in self._by_name.values()
             if exclusion.overlaps(start, until) and exclusion.processors & processors
-            if brief or not exclusion.is_brief
         ]

@@ -227,14 +227,11 @@ class SchedulerState:
         start = own.begin if own.begin > self.now else self.now
         return start + job.estimate_s <= own.end
 
-    def to_leave(self, job: Job, until: float) -> ProcSet:
-        """Processors that a live job has to leave before `until` (s) because of exclusions.
-
-        Brief exclusions do not count; see `Exclusion.is_brief`.
-        """
-        return self.exclusions.blocked(
-            job.spec.reservation, self.now, until, self.machine.numbers, brief=False
-        )
+    def blocked(self, job: Job, start: float, until: float) -> ProcSet:
+        """Processors that exclusions keep from a job at any time from `start` to `until` (s)."""
+        if not self.excluding:
+            return NONE
+        return self.exclusions.blocked(job.spec.reservation, start, until, self.machine.numbers)
 
     def kept_from(self, job: Job) -> ProcSet:
         """Processors that exclusions, or its request of nodes, keep from a job if it gets them now.

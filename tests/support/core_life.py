@@ -433,10 +433,7 @@ class AnyLife(RuleBasedStateMachine):
                 state = partition.state
                 kept = state.kept_from(job)
                 if isinstance(order, Start):
-                    own, until = job.spec.reservation, state.now + job.estimate_s
-                    kept = state.exclusions.blocked(
-                        own, state.now, until, partition.machine.numbers
-                    )
+                    kept = state.blocked(job, state.now, state.now + job.estimate_s)
                 assert not order.processors & kept
 
     @invariant()
