@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import socket
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import msgspec
@@ -259,7 +259,7 @@ def forwarded(port: int) -> Iterator[tuple[int, threading.Event]]:
     def forward() -> None:
         others: dict[socket.socket, socket.socket] = {}
         while not ends.is_set():
-            ready, _, _ = select.select([listener, *others], [], [], 0.02)
+            ready = wait([listener, *others], 0.02)
             if listener in ready:
                 one, other = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
                 others |= {one: other, other: one}

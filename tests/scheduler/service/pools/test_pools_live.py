@@ -276,6 +276,7 @@ def test_a_batch_system_that_does_not_answer_changes_nothing(served: Any, slurm:
     slurm.grant(1)
     job = submit(served, WAITS)
     served.until(job, "RUNNING")
+    wait_until(lambda: states(served) == ["running"])
     slurm.set("fail", "slurm_load_jobs error: Unable to contact slurm controller")
     wait_until(lambda: "Unable to contact" in pool(served).reason)
     assert states(served) == ["running"]
