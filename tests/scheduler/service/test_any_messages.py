@@ -70,3 +70,4 @@ def test_a_message_is_carried_out_or_refused(sent: list[dict[str, Any]]) -> None
                 assert "internal error" not in told, told
         (info,) = desk.ask(PEER, m.ServerInfo())
         assert isinstance(info, m.Info)
+        desk.components.journal.close()
