@@ -391,19 +391,22 @@ class Partition:
 
     def _on_single_submission(self, event: JobSubmitted) -> None:
         """Queue a job, or start it at once if the queue is empty and a pass would start it."""
-        state, spec, passes = self.state, event.spec, self.passes
-        if (
-            state.queue.jobs
-            or event.job in state.jobs
-            or not passes.current.can_start_unqueued
-            or not (spec.conditions is None and spec.array is None and spec.step_of is None)
-        ):
-            self._jobs.on_job_submitted(event)
+        number, jobs = event.job, self.state.jobs
+        if number in jobs:
             return
-        job = state.jobs[event.job] = Job(event.job, spec, event.at)
-        self.queueing.set_demand(job)  # which may lead to another pass
-        if not (passes.current.can_start_unqueued and passes.current.start_first(job)):
-            self.queueing.admit(job)
+        job = jobs[number] = Job(number, event.spec, event.at)
+        if not job.is_plain:
+            spec = event.spec
+            if spec.conditions is not None or spec.array is not None or spec.step_of is not None:
+                job.conditions = spec.conditions
+                self.queueing.admit(job)
+                return
+        passes = self.passes
+        if not self.state.queue.jobs and passes.current.can_start_unqueued:
+            self.queueing.set_demand(job)
+            if passes.current.can_start_unqueued and passes.current.start_first(job):
+                return
+        self.queueing.admit(job)
 
 
 #: As in `scheduler.model.job`.
