@@ -12,8 +12,8 @@ their groups below them. A file names that of the agent for the next agent of th
 
 MPI libraries leave files in /dev/shm when processes are killed. A library maps a file from its
 creation on until it removes it, so a file that no process has open or maps is of no use. Such files
-of this user are removed, whoever has left them. The kernel decides: it grants a lease for writing
-(fcntl(2), F_SETLEASE) only on a file that no other process of the machine has open or maps,
+of this user are removed, whichever program created them. The kernel decides: it grants a lease for
+writing (fcntl(2), F_SETLEASE) only on a file that no other process of the machine has open or maps,
 processes of other containers included, which /proc does not show.
 """
 

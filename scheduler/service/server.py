@@ -118,7 +118,7 @@ class Service:
     Parameters
     ----------
     directory : created, and locked for this process.
-    watch : is told when a turn of the loop begins and ends.
+    watch : monitors the turns of the loop; the loop notes when each begins and ends.
     accept_loss : go on with a journal of which acknowledged records are missing.
 
     Attributes

@@ -21,7 +21,7 @@ from scheduler.protocol import messages as m
 from scheduler.text.formats import format_moment, format_time
 from scheduler.text.tables import labelled
 
-#: What is told of a reservation.
+#: Columns of a list of reservations: heading -> value.
 _COLUMNS: dict[str, Callable[[m.ReservationInfo], object]] = {
     "NAME": lambda its: its.name,
     "STATE": lambda its: its.state,
