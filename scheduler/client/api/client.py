@@ -22,7 +22,7 @@ from reshape.wire.connection import is_access_file, service_in
 from reshape.wire.messages import MessageBase
 from scheduler.client.options import parse_walltime
 from scheduler.client.requests.job_options import Changes, JobOptions, keyword_fields
-from scheduler.client.requests.script_file import options_of, read_script, script_submission
+from scheduler.client.requests.script_file import read_script, script_submission
 from scheduler.client.requests.submission import check_places, prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts
 from scheduler.model.arrays import LAST, JobName, TaskArray, positions_of
@@ -281,7 +281,7 @@ class Client:
         job_script = read_script(Path(script))
         own = keyword_fields({**options, "processors": processors}, JobOptions)
         words = [str(argument) for argument in arguments]
-        return self._submit(script_submission(job_script, words, options_of(job_script) | own))
+        return self._submit(script_submission(job_script, words, own))
 
     def _submit(self, submission: m.Submission) -> JobHandle:
         check_places(submission, self.service)

@@ -32,7 +32,6 @@ from scheduler.client.options import (
 from scheduler.client.requests.job_options import job_options, script_options
 from scheduler.client.requests.script_file import (
     JobScript,
-    options_of,
     read_script,
     script_submission,
     wrapped,
@@ -201,7 +200,7 @@ def batch(
     _warn(script)
     context = click.get_current_context()
     options = {name: value for name, value in fields.items() if is_given(context, name)}
-    submission = script_submission(script, words[1:], options_of(script) | options)
+    submission = script_submission(script, words[1:], options)
     submit_here(service, submission, waits, as_json)
 
 

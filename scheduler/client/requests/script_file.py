@@ -3,10 +3,10 @@
 Options are in comments that begin with ``#RESHAPE`` or ``#SBATCH``, before the first line that is
 neither empty nor a comment.
 
-Options of Slurm's sbatch are translated into the words of ``reshape submit``. The names are those
-of sbatch(1). An option without a counterpart here is named and left out. The options that say how
-many processors a job has belong together and may be on several lines, so their values are collected
-(`processors`).
+Options of Slurm's sbatch are translated into the words of ``reshape submit`` and read as such. The
+names are those of sbatch(1). An option without a counterpart here is named and left out. The
+options that say how many processors a job has belong together and may be on several lines, so their
+values are collected (`processors`).
 """
 
 from __future__ import annotations
@@ -38,9 +38,11 @@ _COMMAND = re.compile(r"^[^\S\n]*[^\s#]", re.MULTILINE)
 #: Options of sbatch with a value, and without one, that submit has too.
 _SAME = (
     *("output", "error", "partition", "dependency", "begin", "chdir", "reservation", "signal"),
-    *("constraint", "array"),
+    *("constraint", "array", "open-mode", "time", "job-name"),
 )
 _FLAGS = ("hold", "requeue", "no-requeue", "exclusive")
+#: Options of sbatch that have another name here.
+_RENAMED = {"time": "walltime", "job-name": "name"}
 #: Options that say how many processors a job has; the value of `nodes` may be a range, as in 2-4.
 _SIZES = ("ntasks", "nodes", "ntasks-per-node", "cpus-per-task")
 #: Largest number of tasks, nodes or processors.
@@ -49,16 +51,16 @@ MOST = 10**9
 
 @dataclass
 class ScriptOptions:
-    """Options of a job in our words, some of which were options of sbatch.
+    """Options of a job, some of which were options of sbatch.
 
     Attributes
     ----------
-    words : options of submit.
+    fields : values of options of submit, by parameter.
     ignored : name and value of the options of sbatch without a meaning here.
     sizes : values of those that say how many processors the job has.
     """
 
-    words: list[str] = field(default_factory=list)
+    fields: dict[str, Any] = field(default_factory=dict)
     ignored: dict[str, str | None] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
 
@@ -68,35 +70,30 @@ class ScriptOptions:
         values = self.ignored.items()
         return [f"--{name}" + ("" if value is None else f"={value}") for name, value in values]
 
-    def add(self, options: Iterable[tuple[str, str | None]]) -> list[str]:
-        """Add options of sbatch, by name and value; return the words that were added.
+    def add(self, options: Iterable[tuple[str, str | None]]) -> None:
+        """Add options of sbatch, by name and value.
 
         Raises
         ------
         ReshapeError : a value is wrong.
         """
-        words: list[str] = []
         for name, value in options:
             text = value or ""
+            own = f"--{_RENAMED.get(name, name)}"
             if name == "time":
-                words += ["--walltime", _time_limit(text)]
+                text = _time_limit(text)
             elif name == "open-mode":
-                modes = {"a": "append", "t": "truncate"}
-                words += ["--open-mode", modes.get(text[:1].lower(), text)]
-            elif name == "job-name":
-                words += ["--name", text]
-            elif name in _SAME:
-                words += [f"--{name}", text]
+                text = {"a": "append", "t": "truncate"}.get(text[:1].lower(), text)
+            if name in _SAME:
+                self.fields |= fields_of([own, text], name)
             elif name in _FLAGS and value is None:
-                words.append(f"--{name}")
+                self.fields |= fields_of([own], name)
             elif name in _SIZES:
                 self.sizes[name] = count(name, text)
             elif name == "kill-on-invalid-dep":
-                words += ["--kill-on-invalid-dep"] if value == "yes" else []
+                self.fields["kill_on_invalid"] = _yes(name, text)
             else:
                 self.ignored[name] = value
-        self.words += words
-        return words
 
 
 class JobScript(NamedTuple):
@@ -179,7 +176,7 @@ def script_of_text(path: str, text: str) -> JobScript:
             if line[1] == SLURM:
                 script.options.add(SBATCH.read(words))
             else:
-                script.options.words += words
+                script.options.fields |= fields_of(words)
         except (ValueError, ReshapeError) as error:
             raise ReshapeError(f"{path}:{number}: {error}") from None
     return script
@@ -198,13 +195,14 @@ def script_submission(
     Parameters
     ----------
     arguments : of the script.
-    fields : parameters of `prepare`, those of the script included; without `processors` the
-        options of Slurm in the script count.
+    fields : parameters of `prepare`, which precede those of the script; without `processors` in
+        either, the options of Slurm in the script count.
 
     Raises
     ------
     ReshapeError : an option has no effect on a script, or a value is invalid.
     """
+    fields = script.options.fields | fields
     for name in OF_RESIZABLE:
         if fields.get(name):
             option = f"--{name.removesuffix('_processors')}"
@@ -217,32 +215,30 @@ def script_submission(
     return prepare(script.argv(arguments), **fields | own, ignored=" ".join(script.options.texts))
 
 
-def options_of(script: JobScript) -> dict[str, Any]:
-    """Values of the options that a script has, by parameter.
-
-    Raises
-    ------
-    ReshapeError : an option is unknown, or a value is wrong.
-    """
-    return fields_of(script.options.words, script.path or "--wrap")
-
-
-def fields_of(words: Sequence[str], where: str) -> dict[str, Any]:
+def fields_of(words: Sequence[str], written: str = "") -> dict[str, Any]:
     """Values of options of submit, by parameter.
 
     Parameters
     ----------
-    where : file and line of the options, for messages.
+    written : name of the option of sbatch that the words stand for, for messages.
 
     Raises
     ------
     ReshapeError : an option is unknown, or a value is wrong.
     """
     try:
-        with option_reader.make_context(where, [*words]) as context:
+        with option_reader.make_context("options", [*words]) as context:
             return {name: v for name, v in context.params.items() if is_given(context, name)}
     except click.ClickException as error:
-        raise ReshapeError(f"{where}: {error.format_message()}") from None
+        is_value = isinstance(error, click.BadParameter) and written
+        why = f"--{written}: {error.message}" if is_value else error.format_message()
+        raise ReshapeError(why) from None
+
+
+def _yes(name: str, value: str) -> bool:
+    if value.lower() not in ("yes", "no"):
+        raise ReshapeError(f"--{name}: expected yes or no, got {value[:40]!r}")
+    return value.lower() == "yes"
 
 
 def _time_limit(value: str) -> str:

@@ -19,8 +19,6 @@ from scheduler.client.requests.script_file import (
     JobScript,
     ScriptOptions,
     count,
-    fields_of,
-    options_of,
     read_script,
     script_of_text,
     script_submission,
@@ -57,14 +55,17 @@ def sbatch(words: Sequence[str]) -> int:
     values, rest = SBATCH.split(words)
     script = _script(dict(values).get("wrap"), rest)
     values = [(name, value) for name, value in values if name != "wrap"]
-    options, fields = script.options, options_of(script)
+    options = script.options
     for variable, name, value in SBATCH.of_variables():  # each overrides those before
-        fields |= fields_of(options.add([(name, value)]), variable)
-    fields |= fields_of(options.add(values), "sbatch")
+        try:
+            options.add([(name, value)])
+        except ReshapeError as error:
+            raise ReshapeError(f"{variable}: {error}") from None
+    options.add(values)
     named = {name: options.ignored.pop(name) for name in _OF_COMMAND if name in options.ignored}
-    fields.setdefault("output", "slurm-%A_%a.out" if fields.get("array") else "slurm-%j.out")
+    output = "slurm-%A_%a.out" if options.fields.get("array") else "slurm-%j.out"
     _check_input(named)
-    fields |= _environment(named.get("export"))
+    fields = {"output": output, **options.fields, **_environment(named.get("export"))}
     with Client() as service:
         submission = script_submission(script, rest[1:], _with_queue(service, fields))
         task = variables.SlurmTask(
@@ -162,8 +163,8 @@ def srun(words: Sequence[str]) -> int:
         if not is_step or name in _OF_STEP:
             named.setdefault(name, value)
     options = ScriptOptions()
-    fields = fields_of(options.add(named.items()), "srun")
-    sizes = options.sizes
+    options.add(named.items())
+    fields, sizes = options.fields, options.sizes
     per_task = sizes.get("cpus-per-task", of_script.get("SLURM_CPUS_PER_TASK", 0))
     asks = "ntasks" in sizes or "ntasks-per-node" in sizes
     processes = of_script.get("SLURM_NTASKS", 1) if is_step and not asks else tasks(sizes)

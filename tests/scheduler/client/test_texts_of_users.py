@@ -39,7 +39,6 @@ from scheduler.client.requests.script_file import (
     ScriptOptions,
     count,
     fields_of,
-    options_of,
     script_of_text,
 )
 from scheduler.client.requests.slurm_manual import MANUAL, SBATCH, SRUN
@@ -132,10 +131,10 @@ FORMS = {
         lambda text: [*SRUN.read(shlex.split(text))], ("-n2 -K --mpi=pmi2", "-l", "--het-group=0")
     ),
     "options of submit": Form(
-        lambda text: fields_of(shlex.split(text), "words"), ("-n 4 --walltime 2h", "--array 0-9")
+        lambda text: fields_of(shlex.split(text)), ("-n 4 --walltime 2h", "--array 0-9")
     ),
     "script": Form(
-        lambda text: options_of(script_of_text("job.sh", text)),
+        lambda text: script_of_text("job.sh", text),
         [f"#!/bin/sh\n{line}\ntrue\n" for line in DIRECTIVES],
     ),
     "options of a reservation": Form(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from scheduler.client.requests.script_file import (
 )
 from scheduler.client.requests.slurm_manual import SBATCH
 from scheduler.node.launching.job_command import MOST_BYTES
+from scheduler.protocol.job_requests import LONGEST_WALLTIME_S
 
 SCRIPT = """#!/bin/bash -e
 # A comment, and an empty line.
@@ -38,10 +40,10 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
 
 def test_the_lines_before_the_first_command_have_options(tmp_path: Path) -> None:
     script = read_script(write(tmp_path, SCRIPT))
-    assert script.options.words == [
-        *("-n", "3", "--priority", "5", "--name", "my case", "--walltime", "1-12"),
-        *("--partition", "short", "--exclusive", "--constraint", "gpu&fast"),
-    ]
+    assert script.options.fields == {
+        **{"processors": 3, "priority": 5.0, "name": "my case", "walltime_s": 36 * 3600.0},
+        **{"partition": "short", "exclusive": True, "constraint": "gpu&fast"},
+    }
     assert script.options.texts == ["--mem=4G"]
     assert script.options.sizes == {"cpus-per-task": 2}
     assert script.late == [9]
@@ -78,6 +80,8 @@ def test_a_script_is_as_large_as_slurm_permits(tmp_path: Path) -> None:
         ("#!/bin/sh\n#SBATCH --nodes=0\n", r"job\.sh:2: --nodes: expected a number >= 1"),
         ("#!/bin/sh\n#SBATCH 4\n", r"job\.sh:2: '4' is no option of sbatch"),
         ('#!/bin/sh\n#RESHAPE --name "a\n', r"job\.sh:2: No closing quotation"),
+        ("#!/bin/sh\n\n#RESHAPE -n x\n", r"job\.sh:3: Invalid value for '-n'"),
+        ("#!/bin/sh\n\n#SBATCH -t soon\n", r"job\.sh:3: --time: 'soon' is not a time"),
     ],
 )
 def test_what_is_no_script_is_refused(tmp_path: Path, content: str | bytes, why: str) -> None:
@@ -91,33 +95,50 @@ def test_options_of_slurm_in_both_forms() -> None:
     options = ScriptOptions()
     options.add(SBATCH.read([*words, "--exclusive=user"]))
     assert options == ScriptOptions(
-        [
-            *("--name", "a", "--walltime", "10", "--hold", "--kill-on-invalid-dep"),
-            *("--no-requeue", "--array", "0-9%2"),
-            *("--dependency", "afterok:1?after:2"),
-            *("--error", "%x.err", "--signal", "B:USR1@9"),
-        ],
+        {
+            **{"name": "a", "walltime_s": 600.0, "hold": True, "kill_on_invalid": True},
+            **{"requeue": False, "array": "0-9%2", "dependency": "afterok:1?after:2"},
+            **{"error": "%x.err", "signal": "B:USR1@9"},
+        },
         {"exclusive": "user"},
         {"ntasks": 4},
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("given", "fields"),
     [
-        ("--time=0", ["--walltime", "UNLIMITED"]),
-        ("--time=-1", ["--walltime", "UNLIMITED"]),
-        ("-t 0-00:00:00", ["--walltime", "UNLIMITED"]),
-        ("-t infinite", ["--walltime", "infinite"]),
-        ("-t soon", ["--walltime", "soon"]),
-        ("--open-mode=a", ["--open-mode", "append"]),
-        ("--open-mode=truncate", ["--open-mode", "truncate"]),
-        ("--requeue --no-requeue", ["--requeue", "--no-requeue"]),
-        ("--tasks-per-node=2 --nice --propagate -k", []),
+        ("--time=0", {"walltime_s": LONGEST_WALLTIME_S}),
+        ("--time=-1", {"walltime_s": LONGEST_WALLTIME_S}),
+        ("-t 0-00:00:00", {"walltime_s": LONGEST_WALLTIME_S}),
+        ("-t infinite", {"walltime_s": LONGEST_WALLTIME_S}),
+        ("--open-mode=a", {"open_mode": "append"}),
+        ("--open-mode=truncate", {"open_mode": "truncate"}),
+        ("--requeue --no-requeue", {"requeue": False}),
+        ("--kill-on-invalid-dep=YES", {"kill_on_invalid": True}),
+        ("--kill-on-invalid-dep=yes --kill-on-invalid-dep=no", {"kill_on_invalid": False}),
+        ("--tasks-per-node=2 --nice --propagate -k", {}),
     ],
 )
-def test_habits_of_slurm(given: str, words: list[str]) -> None:
-    assert ScriptOptions().add(SBATCH.read(given.split())) == words
+def test_habits_of_slurm(given: str, fields: dict[str, object]) -> None:
+    options = ScriptOptions()
+    options.add(SBATCH.read(given.split()))
+    assert options.fields == fields
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ("-t soon", "^--time: 'soon' is not a time"),
+        ("-J ''", "^--job-name: it is empty, as a variable that is not set"),
+        ("--open-mode=none", "^--open-mode: 'none' is not one of"),
+        ("-N 0", r"^--nodes: expected a number >= 1, got '0'"),
+        ("--kill-on-invalid-dep=maybe", "^--kill-on-invalid-dep: expected yes or no, got 'maybe'"),
+    ],
+)
+def test_a_wrong_value_is_reported_by_the_name_that_slurm_has(given: str, why: str) -> None:
+    with pytest.raises(ReshapeError, match=why):
+        ScriptOptions().add(SBATCH.read(shlex.split(given)))
 
 
 @pytest.mark.parametrize(
@@ -169,7 +190,7 @@ def test_wrong_usage_of_batch(tmp_path: Path, words: list[str], why: str) -> Non
 def test_a_wrong_value_in_a_script_names_it(tmp_path: Path) -> None:
     write(tmp_path, "#!/bin/sh\n#RESHAPE -n x\n")
     told = invoke("batch", "--dir", tmp_path, "job.sh", code=1, cwd=tmp_path).stderr
-    assert "job.sh: Invalid value for '-n'" in told
+    assert "job.sh:2: Invalid value for '-n'" in told
     write(tmp_path, "#!/bin/sh\n#RESHAPE -n 4 --min 2\n")
     told = invoke("batch", "--dir", tmp_path, "job.sh", code=1, cwd=tmp_path).stderr
     assert "--min: a job script runs once and is not resized: leave it out" in told
