@@ -247,11 +247,20 @@ def _last_lines(events: Sequence[Event]) -> str:
 def output_path(text: str, job: int, submission: m.Submission, host: str = "") -> str:
     """Return the file that a job writes to on a host; "" if there is none.
 
+    That of an array has the placeholders of a task.
+
     Parameters
     ----------
     text : name of the file as submitted, with placeholders.
     """
     if not text:
         return ""
-    name, user = submission.name, submission.user
-    return str(Path(submission.cwd) / output_name(text, job=job, name=name, user=user, host=host))
+    name = output_name(
+        text,
+        job=job,
+        name=submission.name,
+        user=submission.user,
+        host=host,
+        is_array=bool(submission.array),
+    )
+    return str(Path(submission.cwd) / name)

@@ -73,8 +73,10 @@ def filled(text: str, values: Mapping[str, int | str]) -> str:
     return _ANY.sub(value, text)
 
 
-def output_name(text: str, *, job: int, name: str, user: str, host: str = "") -> str:
-    """Return the name of an output file.
+def output_name(
+    text: str, *, job: int, name: str, user: str, host: str = "", is_array: bool = False
+) -> str:
+    """Return the name of an output file; of an array that of its tasks, with placeholders.
 
     Parameters
     ----------
@@ -84,7 +86,10 @@ def output_name(text: str, *, job: int, name: str, user: str, host: str = "") ->
     """
     texts = {"x": name, "u": user, "N": host.partition(".")[0] or "%N", "%": "%"}
     words = {letter: word.replace("/", "_") for letter, word in texts.items()}
-    return filled(text, {**words, "": job, "j": job, "J": job, "A": job, "a": 0, "s": 0, "t": 0})
+    numbers = {"A": job, "s": 0, "t": 0}
+    if is_array:
+        return filled(text, {**words, **numbers, "": f"{job}_%a"})
+    return filled(text, {**words, **numbers, "": job, "j": job, "J": job, "a": 0})
 
 
 def task_output(text: str, array: int, index: int) -> str:

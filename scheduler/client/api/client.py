@@ -541,7 +541,13 @@ def read_output(job: m.JobInfo, is_error: bool = False, begin: int = 0) -> bytes
     Raises
     ------
     ReshapeError : the file cannot be read; a `FileNotFoundError` is its cause if it does not exist.
+        The job is an array, whose tasks have files of their own.
     """
+    if job.array:
+        raise ReshapeError(
+            f"job {job.job} is an array, whose tasks have outputs of their own: name a task, such"
+            f" as {job.job}_{TaskArray.parse(job.array).smallest}"
+        )
     path = job.error if is_error and job.error else job.output
     try:
         with Path(path).open("rb") as file:

@@ -79,8 +79,10 @@ def test_an_array_is_one_job_until_its_tasks_start(desk: Desk, tmp_path: Path) -
     assert submit(desk, "5-95:10%3", output="%A-%a.out", name="sweep") == m.Submitted(job=1)
     assert submit(desk) == m.Submitted(job=12)
     assert labels(desk) == {1: ("1_[15-95:10%3]", "PD"), 2: ("1_5", "PD"), 12: ("", "PD")}
+    assert info(desk, 1).output == "1-%a.out"
     desk.hello()
     starts = started(desk)
+    assert info(desk, 2).output == "1-5.out"
     assert labels(desk) == {
         **{1: ("1_[35-95:10%3]", "PD"), 2: ("1_5", "CF"), 3: ("1_15", "CF"), 4: ("1_25", "CF")},
         12: ("", "CF"),

@@ -54,4 +54,5 @@ def test_each_task_of_an_array_runs_once(served: Any, command: Any) -> None:
     assert states[f"{array}_4"] == "CANCELLED"
     assert states[f"{array}_20"] == "COMPLETED"
     assert command("output", f"{array}_8") == ""
+    assert f"such as {array}_2" in command("output", array, code=1)
     served.check_replay()

@@ -53,6 +53,13 @@ def test_a_step_is_named_by_its_job_and_its_index() -> None:
     assert output_name(text, job=30, name="lu", user="ann") == "17.2 002 17_4.2 17_4.2 lu %s 30"
 
 
+def test_an_array_keeps_the_placeholders_of_its_tasks() -> None:
+    text = "%{JOB_ID} %A_%3a %J %j %x %s"
+    assert output_name(text, job=7, name="lu", user="ann", is_array=True) == (
+        "7_%a 7_%3a %J %j lu 0"
+    )
+
+
 def test_a_host_that_is_not_known_leaves_its_placeholder() -> None:
     assert output_name("%N-%j", job=1, name="", user="") == "%N-1"
 
