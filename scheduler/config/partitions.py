@@ -248,13 +248,12 @@ class PartitionLimits(msgspec.Struct, frozen=True):
         advice = "no partition accepts it: ask for less"
         if accepting:
             advice = f"ask for less, or name a partition that accepts it: {', '.join(accepting)}"
-        sizes = f"{processors} to {largest}" if largest > processors else f"{processors}"
-        asked = f"{sizes} processors for {format_time(walltime_s)}"
+        sizes = f"{processors} to " if largest > processors else ""
+        asked = f"{sizes}{counted(largest, 'processor')} for {format_time(walltime_s)}"
         if name not in self.partitions:
             raise ReshapeError(
-                f"there is no partition {name!r}{nearest(name, self.partitions)}; of the partitions"
-                f" {', '.join(self.partitions)}, {', '.join(accepting) or 'none'} would accept the"
-                f" request for {asked}"
+                f"there is no partition {name!r}{nearest(name, self.partitions)}; the request for"
+                f" {asked} would be accepted by {', '.join(accepting) or 'none'}"
             )
         raise ReshapeError(
             f"the request for {asked} is beyond the limits of partition {name},"

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from reshape.cli.options import ParsedText, WholeRange, example
+from reshape.errors import ReshapeError, nearest
 from scheduler.client.administration.nodes import paused_sentences
 from scheduler.client.api.client import (
     MOST_ENDED,
@@ -54,6 +55,7 @@ from scheduler.model.job import JobState
 from scheduler.model.procset import ProcSet
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import JobInfo
+from scheduler.text.formats import format_moment
 from scheduler.text.tables import render
 
 WATCH_S = 2.0
@@ -84,16 +86,25 @@ def _matching(
     user: str | None,
     me: bool,
     numbers: list[JobRange] | None,
+    partition: str | None,
     **choices: Any,
 ) -> list[JobInfo]:
     """Choose jobs by the options of `queue`.
 
     Raises
     ------
-    ReshapeError : a task or step that `numbers` names does not exist.
+    ReshapeError : a task or step that `numbers` names does not exist, or a partition that neither
+        the service nor one of the jobs has.
     """
     users = [name for name in (user, service.user if me else None) if name is not None]
+    choices["partition"] = partition
     matching = choose(jobs, user=",".join(users) if users else None, **choices)
+    if partition is not None:
+        names = {part.name for part in service.info().partitions}
+        names |= {job.partition for job in jobs if job.partition}
+        for name in partition.split(","):
+            if name not in names:
+                raise ReshapeError(f"there is no partition {name!r}{nearest(name, names)}")
     if numbers is None:
         return matching
     wanted = ProcSet.union(_numbers(service, named) for named in numbers)
@@ -276,6 +287,11 @@ def history(
     """
     if as_json:
         refuse_given(_OF_COLUMNS, "has no effect with --json: leave one of them out")
+    since, until = options["since"], options["until"]
+    if since is not None and until is not None and until < since:
+        raise click.UsageError(
+            f"the time from {format_moment(since)} to {format_moment(until)} is empty"
+        )
     options["before"] = None if before is None else service.job(before).number
     page = history_page(service, options)
     if as_json:

@@ -199,6 +199,8 @@ def check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> No
     """
     if "/" in program:
         path = cwd / program
+        if path.is_dir():
+            raise ReshapeError(f"{path} is a directory, not a program")
         if not path.is_file():
             raise ReshapeError(f"there is no program {path}")
         if not os.access(path, os.X_OK):

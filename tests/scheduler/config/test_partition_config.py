@@ -176,8 +176,14 @@ LIMITS = PartitionLimits(
             "shrt",
             (5, 5),
             60,
-            "there is no partition 'shrt'; did you mean short?; of the partitions batch, short,"
-            " half, batch, short would accept the request for 5 processors for 00:01:00",
+            "there is no partition 'shrt'; did you mean short?; the request for 5 processors for"
+            " 00:01:00 would be accepted by batch, short",
+        ),
+        (
+            "none",
+            (1, 1),
+            1e9,
+            "the request for 1 processor for 11574-01:46:40 would be accepted by batch",
         ),
     ],
 )

@@ -74,6 +74,10 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["queue", "--start", "--sort", "name"], "--sort has no effect with --start"),
         (["queue", "--horizon", "1h"], "--horizon needs --start"),
         (["history", "--json", "--noheader"], "--noheader has no effect with --json"),
+        (
+            ["history", "--since", "2026-05-02", "--until", "2026-05-01"],
+            "the time from 2026-05-02T00:00:00 to 2026-05-01T00:00:00 is empty",
+        ),
         (["explain", "three"], "'three' is not a job: write 17, 'last'"),
         (["explain", "0"], "'0' is not a job"),
         (["wait"], "Missing argument"),
@@ -133,6 +137,7 @@ def test_the_directory_may_come_from_the_environment(tmp_path: Path) -> None:
         ([], 1, {}, "no program to run: give it after the options"),
         (["no-such-program"], 1, {}, "there is no program 'no-such-program' on PATH"),
         (["./solve"], 1, {}, "there is no program {cwd}/solve"),
+        (["./"], 1, {}, "{cwd} is a directory, not a program"),
         (["./plain.py"], 1, {}, "plain.py is not executable: did you mean 'python ./plain.py'?"),
         (["true"], 1, {"output": "logs/x.out"}, "output's directory {cwd}/logs does not exist"),
         (["true", "\udcff"], 1, {}, "is not UTF-8 text"),
