@@ -40,6 +40,7 @@ from typing import TYPE_CHECKING
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import make_private, own_folder
 from reshape.wire.access import AccessFile, read_access, write_private
+from scheduler.text.plain import is_utf8
 
 if TYPE_CHECKING:
     from scheduler.protocol.agent_messages import AgentSettings
@@ -185,9 +186,13 @@ class ServiceDirectory(JobFolders):
         Raises
         ------
         ReshapeError : the directory cannot be created, belongs to another user, has files and is
-            not that of a service, or has a path that leaves no place for a socket. Nothing was
-            changed.
+            not that of a service, or has a path that is not UTF-8 text or leaves no place for a
+            socket. Nothing was changed.
         """
+        if not is_utf8(str(self.path)):
+            raise ReshapeError(
+                f"the path {str(self.path)!r} is not UTF-8 text: name another directory with --dir"
+            )
         if not self._socket_fits:
             _check_temporary(self.path)
         try:

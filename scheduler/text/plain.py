@@ -29,6 +29,15 @@ def _plain(character: str) -> str:
     return character if is_shown else character.encode("unicode_escape").decode()
 
 
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written in UTF-8, as a path with other bytes cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def check_length(text: str, what: str, most: int) -> None:
     """Check the number of characters of a text.
 

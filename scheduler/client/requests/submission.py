@@ -21,10 +21,10 @@ from scheduler.node.launching.job_bounds import (
     own_limits,
     own_umask,
 )
-from scheduler.node.launching.job_command import check_arguments, interpreter_of
+from scheduler.node.launching.job_command import check_arguments, check_sendable, interpreter_of
 from scheduler.protocol.messages import OpenMode, Submission
 from scheduler.text.job_output import check_output_name
-from scheduler.text.plain import LONGEST_REASON, plain
+from scheduler.text.plain import LONGEST_REASON, is_utf8, plain
 
 OUTPUT = "reshape-%{JOB_ID}.out"
 
@@ -96,7 +96,11 @@ def _check(submission: Submission) -> None:
     """Check the program, its arguments, the names of its outputs, and texts."""
     argv, cwd, environment = submission.argv, submission.cwd, submission.environment
     output, error = submission.output, submission.error
-    check_arguments([*argv, output, error, submission.hook_end, cwd], environment)
+    texts = {"output": output, "error output": error, "working directory": cwd}
+    texts["command of --hook-end"] = submission.hook_end
+    for what, text in texts.items():
+        check_sendable(text, f"the {what} {text!r}")
+    check_arguments([*argv, *texts.values()], environment)
     check_output_name(output)
     if error:  # "" stands for the output
         check_output_name(error, "error output")
@@ -182,7 +186,7 @@ def job_environment(environment: Mapping[str, str]) -> dict[str, str]:
     copy = {
         name: value
         for name, value in environment.items()
-        if name not in (*IDENTITY_VARIABLES, RESTART_VARIABLE) and _is_text(name + value)
+        if name not in (*IDENTITY_VARIABLES, RESTART_VARIABLE) and is_utf8(name + value)
     }
     here = str(Path(sys.executable).absolute().parent)
     rest = [part for part in copy.get("PATH", os.defpath).split(os.pathsep) if part != here]
@@ -207,14 +211,6 @@ def check_program(program: str, cwd: Path, environment: Mapping[str, str]) -> No
             raise ReshapeError(f"{path} is not executable: did you mean 'python {program}'?")
     elif shutil.which(program, path=environment["PATH"]) is None:
         raise ReshapeError(f"there is no program {program!r} on PATH")
-
-
-def _is_text(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def plain_name(argv: Sequence[str]) -> str:

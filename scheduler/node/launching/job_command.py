@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from reshape.errors import ReshapeError
+from scheduler.text.plain import is_utf8
 
 #: Limits of execve(2), bytes: of one text with its final null character, and of all.
 LONGEST_TEXT, MOST_TEXT = 128 << 10, 6 << 20
@@ -38,19 +39,19 @@ def check_arguments(argv: Sequence[str], environment: Mapping[str, str]) -> None
     text = "".join((*argv, names, *environment.values()))
     if len(text) + len(environment) >= LONGEST_TEXT:
         _check_size(argv, environment)
-    is_text = "\0" not in text and (text.isascii() or _is_encodable(text))
+    is_text = "\0" not in text and (text.isascii() or is_utf8(text))
     if is_text and "=" not in names and "" not in environment:
         return
     for word in argv:
-        _check_text(word, f"the argument {word!r}")
+        check_sendable(word, f"the argument {word!r}")
     for name, value in environment.items():
         if not name or "=" in name:
             raise ReshapeError(
                 f"the environment variable {name!r} has an invalid name: names are not empty and"
                 " contain no '='"
             )
-        _check_text(name, f"the name of the environment variable {name!r}")
-        _check_text(value, f"the value of the environment variable {name}")
+        check_sendable(name, f"the name of the environment variable {name!r}")
+        check_sendable(value, f"the value of the environment variable {name}")
 
 
 def _check_size(argv: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -68,19 +69,21 @@ def _check_size(argv: Sequence[str], environment: Mapping[str, str]) -> None:
         )
 
 
-def _check_text(text: str, what: str) -> None:
+def check_sendable(text: str, what: str) -> None:
+    """Check that messages and programs can have a text.
+
+    Parameters
+    ----------
+    what : names the text in the error.
+
+    Raises
+    ------
+    ReshapeError : it contains a null character, or is not UTF-8 text.
+    """
     if "\0" in text:
         raise ReshapeError(f"{what} contains a null character: remove it")
-    if not _is_encodable(text):
+    if not is_utf8(text):
         raise ReshapeError(f"{what} is not UTF-8 text")
-
-
-def _is_encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_script(text: str, where: str) -> None:

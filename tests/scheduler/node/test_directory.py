@@ -49,6 +49,13 @@ def test_a_socket_needs_a_short_path_below_the_directory_or_the_temporary_one(
             opened.bind(str(path))
 
 
+def test_a_path_that_is_not_utf8_is_refused(tmp_path: Path) -> None:
+    """The address of a socket is UTF-8 text."""
+    with pytest.raises(ReshapeError, match=r"/d\\udcff' is not UTF-8 text: name another"):
+        ServiceDirectory(tmp_path / "d\udcff").create()
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_folder_with_other_files_is_left_as_it_is(tmp_path: Path) -> None:
     """The current folder, which is meant by a dot or was meant by an empty name."""
     place = ServiceDirectory(tmp_path)
