@@ -22,6 +22,7 @@ from typing import Annotated
 
 import msgspec
 
+from reshape.errors import ReshapeError, nearest
 from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.registry import find
 from scheduler.text.located import Located
@@ -122,7 +123,9 @@ def metric_of(name: str) -> Assignment:
 
     Raises
     ------
-    ConfigError : there is no such policy.
+    ReshapeError : there is no such metric, or no such class.
     """
+    if name not in METRICS and ":" not in name:
+        raise ReshapeError(f"--metric: {name!r} is no metric{nearest(name, METRICS)}")
     policy: Assignment = find("assignment", METRICS.get(name, name))()
     return policy

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from job_infos import ended
 
-from reshape.errors import ConfigError, ReshapeError
+from reshape.errors import ReshapeError
 from scheduler import Client
 from scheduler.client.sites.answers import SiteAnswers, at_once, at_site
 from scheduler.client.sites.sites_file import Site
@@ -87,8 +87,8 @@ def test_a_cost_limit_leaves_dear_sites_out() -> None:
 
 
 def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(ConfigError, match="unknown assignment 'weight'"):
-        ranked("weight", request_of(SUBMISSION), SITES)
+    with pytest.raises(ReshapeError, match="--metric: 'wiat' is no metric; did you mean wait"):
+        ranked("wiat", request_of(SUBMISSION), SITES)
 
 
 def test_a_site_gets_the_walltime_for_its_speed() -> None:
