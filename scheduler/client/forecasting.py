@@ -13,7 +13,7 @@ from reshape.errors import ReshapeError
 from reshape.times import utc_moment
 from scheduler.client.api.client import Client, forecast, list_jobs
 from scheduler.client.api.service_option import service_option
-from scheduler.client.options import WALLTIME, echo_json, json_option
+from scheduler.client.options import WALLTIME, echo_json, json_option, refuse_given
 from scheduler.client.requests.job_options import request_options
 from scheduler.client.requests.submission import prepare
 from scheduler.forecasts.answers import JobForecast, Quote, Starts, Waiting
@@ -186,9 +186,9 @@ def quote(
     Running jobs are expected to run for their estimates; jobs to come are left out. The slowdown
     is the time from now to the end divided by the run time. Nothing is submitted.
     """
+    if not futures:
+        refuse_given(("arrivals", "seed"), "needs --futures N")
     submission = prepare(["true"], **request)
-    if arrivals and not futures:
-        raise click.UsageError("--arrivals needs --futures N: only futures have arrivals")
     message = m.RequestForecast(
         of=submission, horizon_s=horizon, futures=futures, seed=seed, arrivals=arrivals
     )

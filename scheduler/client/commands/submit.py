@@ -16,9 +16,8 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client, forecast
+from scheduler.client.api.client import Client
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
-from scheduler.client.forecasting import quote_text
 from scheduler.client.options import (
     SITE_JOB,
     WALLTIME,
@@ -39,7 +38,6 @@ from scheduler.client.requests.script_file import (
 from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs, prepare
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import SubmissionRecord
-from scheduler.forecasts.answers import Quote
 from scheduler.model.arrays import JobName
 from scheduler.protocol import messages as m
 from scheduler.protocol.job_requests import DEFAULT_WALLTIME_S, LONGEST_WALLTIME_S
@@ -58,9 +56,6 @@ wait_option = click.option(
 @job_options
 @click.argument("argv", nargs=-1, metavar="PROGRAM [ARGS]...", type=click.UNPROCESSED)
 @wait_option
-@click.option(
-    "--test-only", is_flag=True, help="Submit nothing; show when the job would start and end."
-)
 @sites_option
 @click.option(
     "--metric",
@@ -69,6 +64,11 @@ wait_option = click.option(
     metavar="METRIC",
     help="With --sites: metric of the choice: wait, turnaround, slowdown, cost, work,"
     " queue or module:Class.",
+)
+@click.option(
+    "--test-only",
+    is_flag=True,
+    help="With --sites: submit nothing; show when the job would start and end at each site.",
 )
 @click.option("--max-cost", type=FiniteRange(min=0), help="With --sites: largest cost of the job.")
 @click.option("--key", help="With --sites: submission key.  [default: a new one]")
@@ -104,6 +104,8 @@ def submit(
     see docs/sites.md. Exit code 3: no site takes it; 4: it is not known whether the site accepted
     it, and --retry KEY finds out.
     """
+    if test_only and sites is None:
+        raise click.UsageError("--test-only needs --sites FILE; for one service: reshape quote")
     if sites is None:
         refuse_given(("metric", "max_cost", "key", "retry"), "needs --sites FILE")
     if retry is not None and sites is not None:
@@ -128,13 +130,6 @@ def submit(
         )
         if accepted is not None:
             _accepted(accepted, waits, as_json)
-        return
-    if test_only:
-        quoted = forecast(service, m.RequestForecast(of=submission), Quote)
-        if as_json:
-            echo_json(quoted)
-        else:
-            click.echo(quote_text(quoted))
         return
     submit_here(service, submission, waits, as_json)
 

@@ -44,9 +44,10 @@ def _flag(*names: str, **attributes: Any) -> partial[Any]:
 
 
 class RequestOptions(TypedDict, total=False):
-    """The options of a request for processors, besides their number.
+    """The options that decide where and when a job can start, besides its number of processors.
 
-    `walltime` is in seconds, or a text such as "2h" or "10:00".
+    `walltime` is in seconds, or a text such as "2h" or "10:00"; `begin` is in Unix seconds, or a
+    text such as "now+2h".
     """
 
     min_processors: Annotated[
@@ -120,15 +121,6 @@ class RequestOptions(TypedDict, total=False):
             " docs/machines.md.",
         ),
     ]
-
-
-class JobOptions(RequestOptions, total=False):
-    """The options of ``reshape submit``, as keywords of `Client.submit`.
-
-    `begin` is in Unix seconds, or a text such as "now+2h". The job gets `environment` in place of
-    the variables of the process.
-    """
-
     per_process: Annotated[
         int,
         _option(
@@ -140,6 +132,75 @@ class JobOptions(RequestOptions, total=False):
             " node.  [default: 1]",
         ),
     ]
+    reservation: Annotated[
+        str,
+        _text(
+            "--reservation",
+            metavar="NAME",
+            help="Run in this advance reservation; see reshape reserve.",
+        ),
+    ]
+    constraint: Annotated[
+        str,
+        _text(
+            "--constraint",
+            "-C",
+            metavar="FEATURES",
+            help=f"Run only on nodes with these features: {FEATURES}; see reshape node list.",
+        ),
+    ]
+    exclusive: Annotated[
+        bool,
+        _flag(
+            "--exclusive",
+            help="Run on whole nodes: no other job gets processors of them meanwhile.",
+        ),
+    ]
+    begin: Annotated[
+        float | str,
+        _option(
+            "--begin",
+            type=LATER_MOMENT,
+            help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
+        ),
+    ]
+    dependency: Annotated[
+        str,
+        _text(
+            "--dependency",
+            "-d",
+            metavar="LIST",
+            help="Other jobs that have to start or to end first:"
+            f" {DEPENDENCIES}; see docs/jobs.md.",
+        ),
+    ]
+    performance: Annotated[
+        str,
+        _text(
+            "--performance",
+            metavar="MODEL",
+            help="Performance model, which predicts the speed on sizes that were not measured:"
+            f" {MODELS}, or module:Class,KEY=VALUE if the service allows it.  [default: a fit to"
+            " the measurements]",
+        ),
+    ]
+    shared: Annotated[
+        Mapping[str, int] | str,
+        _option(
+            "--demand",
+            type=resource_amounts("memory_bandwidth=2000"),
+            help="Demand of each process for the shared resources of its node; see"
+            " docs/sharing.md.",
+        ),
+    ]
+
+
+class JobOptions(RequestOptions, total=False):
+    """The options of ``reshape submit``, as keywords of `Client.submit`.
+
+    The job gets `environment` in place of the variables of the process.
+    """
+
     name: Annotated[str, _text("--name", help="Name of the job.  [default: name of the program]")]
     output: Annotated[
         str,
@@ -176,14 +237,6 @@ class JobOptions(RequestOptions, total=False):
             metavar="FOLDER",
             type=click.Path(exists=True, file_okay=False, path_type=Path),
             help="Working directory of the job.  [default: the current one]",
-        ),
-    ]
-    reservation: Annotated[
-        str,
-        _text(
-            "--reservation",
-            metavar="NAME",
-            help="Run in this advance reservation; see reshape reserve.",
         ),
     ]
     placement: Annotated[
@@ -231,22 +284,6 @@ class JobOptions(RequestOptions, total=False):
             help=f"Tasks of an array: {ARRAYS}; see docs/jobs.md.",
         ),
     ]
-    constraint: Annotated[
-        str,
-        _text(
-            "--constraint",
-            "-C",
-            metavar="FEATURES",
-            help=f"Run only on nodes with these features: {FEATURES}; see reshape node list.",
-        ),
-    ]
-    exclusive: Annotated[
-        bool,
-        _flag(
-            "--exclusive",
-            help="Run on whole nodes: no other job gets processors of them meanwhile.",
-        ),
-    ]
     hook_end: Annotated[
         str,
         _text(
@@ -266,48 +303,11 @@ class JobOptions(RequestOptions, total=False):
         ),
     ]
     hold: Annotated[bool, _flag("--hold", help="Hold the job until reshape release.")]
-    begin: Annotated[
-        float | str,
-        _option(
-            "--begin",
-            type=LATER_MOMENT,
-            help="Time before which the job does not start: 2026-05-01T12:00, or now+2h.",
-        ),
-    ]
-    dependency: Annotated[
-        str,
-        _text(
-            "--dependency",
-            "-d",
-            metavar="LIST",
-            help="Other jobs that have to start or to end first:"
-            f" {DEPENDENCIES}; see docs/jobs.md.",
-        ),
-    ]
     kill_on_invalid: Annotated[
         bool,
         _flag(
             "--kill-on-invalid-dep",
             help="End the job when its dependency can never be met.",
-        ),
-    ]
-    performance: Annotated[
-        str,
-        _text(
-            "--performance",
-            metavar="MODEL",
-            help="Performance model, which predicts the speed on sizes that were not measured:"
-            f" {MODELS}, or module:Class,KEY=VALUE if the service allows it.  [default: a fit to"
-            " the measurements]",
-        ),
-    ]
-    shared: Annotated[
-        Mapping[str, int] | str,
-        _option(
-            "--demand",
-            type=resource_amounts("memory_bandwidth=2000"),
-            help="Demand of each process for the shared resources of its node; see"
-            " docs/sharing.md.",
         ),
     ]
     environment: Mapping[str, str]
@@ -357,7 +357,7 @@ OF_RESIZABLE = ("min_processors", "max_processors", "topology", "performance")
 
 
 def request_options(command: _Command) -> _Command:
-    """Add the options of a request for processors, besides their number."""
+    """Add the options that decide where and when a job can start, besides its processors."""
     return _added(command, _declared(RequestOptions))
 
 

@@ -74,6 +74,9 @@ def test_a_job_grows_inside_its_partition(partitioned: Any) -> None:
     assert "Partition:  grow" in partitioned.answer("info", growing)
     quote = json.loads(partitioned.answer("quote", "-n", 3, "-p", "grow", "--json"))
     assert quote["processors"] == "2-4", "when the job that grew has ended"
+    dependent = ("quote", "-n", 1, "--dependency", f"afterany:{other}", "--begin", "now+2d")
+    assert "Start:      " in partitioned.answer(*dependent)
+    assert ", in 1-23:59:" in partitioned.answer(*dependent)
 
     with pytest.raises(ReshapeError, match="name a partition that accepts it: grow"):
         partitioned.submit(["true"], 3)

@@ -67,6 +67,8 @@ def test_an_unavailable_service_is_one_error_with_a_correction(
         (["submit", "-n", "2", "--walltime", "0", "--", "true"], "must be above 0, got '0'"),
         (["submit", "-n", "2", "--wall", "5", "--", "true"], "--walltime"),
         (["submit", "-n", "2", "--metric", "wait", "--", "true"], "--metric needs --sites FILE"),
+        (["submit", "-n", "2", "--test-only", "--", "true"], "for one service: reshape quote"),
+        (["quote", "-n", "2", "--seed", "3"], "--seed needs --futures N"),
         (
             ["queue", "--sites", __file__, "--steps"],
             "--steps is for one service; leave --sites out",
