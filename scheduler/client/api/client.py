@@ -123,8 +123,7 @@ class JobHandle:
                 if until is None or time.monotonic() < until:
                     self._client.info(_left_s(until))
             except ServiceUnavailable as error:
-                self._client._check_is_there(error)
-                time.sleep(min(WATCH_S, _left_s(until)))
+                self._client._await_restart(error, until)
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"job {self.id} has not ended within {timeout} s")
 
@@ -144,7 +143,7 @@ class JobHandle:
                 has_ended = self.info().ended_at is not None
                 told = explanation(self._client, self.number)
             except ServiceUnavailable as error:
-                self._client._check_is_there(error)
+                self._client._await_restart(error)
                 has_ended = False
             else:
                 seen: Counter[str] = Counter()
@@ -153,8 +152,8 @@ class JobHandle:
                     if seen[line.text] > delivered[line.text]:
                         delivered[line.text] += 1
                         yield line
-            if not has_ended:
-                time.sleep(WATCH_S)
+                if not has_ended:
+                    time.sleep(WATCH_S)
 
     def explain(self) -> list[m.Story]:
         """Return what has happened to the job and why, and what it waits for."""
@@ -400,21 +399,42 @@ class Client:
             return None
         return answer.jobs[0] if isinstance(answer, m.JobListing) else None
 
-    def _check_is_there(self, error: ServiceUnavailable) -> None:
-        """Raise `ServiceUnavailable` if the service ended `RESTART_S` ago, or never ran here.
+    def await_job(self, job: int | str | JobName, until: float | None = None) -> JobHandle:
+        """Return a job as `job` does, also if the service is down meanwhile and starts again.
 
+        Parameters
+        ----------
+        until : monotonic time in seconds of the last attempt; None: no limit.
+
+        Raises
+        ------
+        TimeoutError : the service has not answered by then.
+        ServiceUnavailable : no service has run in the directory for `RESTART_S`.
+        """
+        while True:
+            try:
+                return self.job(job)
+            except ServiceUnavailable as error:
+                self._await_restart(error, until)
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"no service has said which job {job} is")
+
+    def _await_restart(self, error: ServiceUnavailable, until: float | None = None) -> None:
+        """Pause before the next request to a service that did not answer.
+
+        It is an error if the service ended `RESTART_S` ago, or never ran here.
         From another host it cannot be told that a service has ended.
         A forwarded port accepts connections, and closes them, while the service restarts. So the
         server key is wrong only if the service has never answered.
         """
         if isinstance(error, ServerUnproven) and not self._has_answered:
             raise error
-        if is_access_file(self.service):
-            return
-        self._gone_since = self._gone_since or time.monotonic()
-        is_late = time.monotonic() - self._gone_since > RESTART_S
-        if is_late or not ServiceDirectory(self.service).journal.exists():
-            service_in(self.service)
+        if not is_access_file(self.service):
+            self._gone_since = self._gone_since or time.monotonic()
+            is_late = time.monotonic() - self._gone_since > RESTART_S
+            if is_late or not ServiceDirectory(self.service).journal.exists():
+                service_in(self.service)
+        time.sleep(min(WATCH_S, _left_s(until)))
 
 
 def _left_s(until: float | None) -> float:

@@ -16,7 +16,7 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client
+from scheduler.client.api.client import Client, JobHandle
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
 from scheduler.client.options import (
     SITE_JOB,
@@ -147,7 +147,7 @@ def submit_here(service: Client, submission: m.Submission, waits: bool, as_json:
         if printed in earlier:
             click.echo(f"its output is appended to {printed}, which exists")
     if waits:
-        end_with([wait_until(service, answer.job, None)], as_json)
+        end_with([service.job(answer.job).wait()], as_json)
 
 
 def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
@@ -158,7 +158,7 @@ def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:
         click.echo(f"submitted job {accepted.site}:{accepted.job}, key {accepted.key}")
     if waits:
         site = opened(Path(accepted.service))
-        end_with([wait_until(site, accepted.job, None)], as_json, [accepted.site])
+        end_with([site.job(accepted.job).wait()], as_json, [accepted.site])
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -246,19 +246,21 @@ def wait(
     """
     until = None if timeout is None else time.monotonic() + timeout
     services = [actions.service_at(service, sites, job) for job in jobs]
-    numbers = [site.job(job.first).number for site, job in zip(services, jobs, strict=True)]
-    pairs = zip(services, numbers, strict=True)
-    ended = [wait_until(site, number, until) for site, number in pairs]
+    pairs = zip(services, jobs, strict=True)
+    try:
+        handles = [site.await_job(job.first, until) for site, job in pairs]
+        ended = [_wait_until(handle, until) for handle in handles]
+    except TimeoutError as error:
+        click.echo(f"reshape: the time limit has passed and {error}", err=True)
+        sys.exit(TIME_OVER)
     end_with(ended, as_json, [job.site for job in jobs])
 
 
-def wait_until(service: Client, job: int, until: float | None) -> m.JobInfo:
-    """Wait for a job; the process ends with exit code 124 if the time limit passes."""
+def _wait_until(job: JobHandle, until: float | None) -> m.JobInfo:
     try:
-        return service.job(job).wait(None if until is None else max(0.0, until - time.monotonic()))
+        return job.wait(None if until is None else max(0.0, until - time.monotonic()))
     except TimeoutError:
-        click.echo(f"reshape: the time limit has passed and job {job} has not ended", err=True)
-        sys.exit(TIME_OVER)
+        raise TimeoutError(f"job {job.id} has not ended") from None
 
 
 def end_with(jobs: Sequence[m.JobInfo], as_json: bool, sites: Sequence[str] = ()) -> None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import zmq
+from waiting import LIMIT_S
 
 from reshape.errors import ReshapeError, ServiceUnavailable
 from reshape.wire.access import AccessFile, write_private
@@ -96,3 +99,29 @@ def test_a_listing_waits_for_its_answer_and_not_as_long_for_a_connection(
         write_private(tmp_path / "user.json", access)
         with pytest.raises(ServiceUnavailable, match=r"within 0\.1 s"):
             Client(access=tmp_path / "user.json").queue()
+
+
+def test_the_last_job_tasks_and_steps_are_awaited_while_no_service_runs(served: Any) -> None:
+    served.start("--processors", "2")
+    (served.work / "script.sh").write_text("#!/bin/sh\nreshape run -n 1 true\n")
+    (served.work / "go").touch()
+    with Client(served.directory) as service:
+        script = service.batch(served.work / "script.sh", cwd=served.work)
+        array = service.submit(UNTIL_GO, array="7-8", cwd=served.work)
+        array.wait()
+        script.wait()
+        named = ("last", f"{array.id}_8", f"{script.id}.0")
+        served.kill()
+        for name in named:
+            done = served.command("wait", "--timeout", "0:01", name, code=124)
+            told = f"the time limit has passed and no service has said which job {name} is"
+            assert done.stderr == f"reshape: {told}\n"
+        with pytest.raises(ServiceUnavailable):
+            service.job("last")
+        command = [sys.executable, "-m", "reshape", "wait", "--dir", served.directory, *named]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as waits:
+            served.start()
+            told, _ = waits.communicate(timeout=LIMIT_S)
+        assert waits.returncode == 5
+        states = [line.split()[2] for line in told.splitlines() if line.startswith("job ")]
+        assert states == ["FAILED", "FAILED", "COMPLETED"]
