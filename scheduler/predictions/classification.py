@@ -73,7 +73,7 @@ class Classification(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ConfigError : scikit-learn is not installed.
         """
         try:
-            import scheduler.predictions.trees  # noqa: F401 - loads scikit-learn
+            import sklearn.tree  # type: ignore[import-untyped]  # noqa: F401 - is it there?
         except ModuleNotFoundError as error:
             if error.name is None or error.name.partition(".")[0] != "sklearn":
                 raise
@@ -137,7 +137,7 @@ class ClassificationPredictor(HistoryPredictor):
         self._modelled = count
         own = self._parameters
         if count:
-            from scheduler.predictions.trees import tree_model  # late: it needs scikit-learn
+            from scheduler.predictions.trees import tree_model  # late: it needs NumPy
 
             self._model = tree_model(self._rows[:count], own.tree, own.discretiser, own.most_bins)
 

@@ -1,18 +1,20 @@
 """Classification trees, and the intervals into which their inputs are divided.
 
-The leave-one-out entropy chooses the number of intervals. This module needs scikit-learn.
+The leave-one-out entropy chooses the number of intervals. Trees are built by scikit-learn.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.tree import DecisionTreeClassifier  # type: ignore[import-untyped]
 
 from scheduler.predictions.history import limited_s
+
+if TYPE_CHECKING:
+    from sklearn.tree import DecisionTreeClassifier  # type: ignore[import-untyped]
 
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
@@ -84,6 +86,8 @@ def tree_model(
     rows : features of each job, then its run time, s.
     kind, discretiser, most_bins : see `Classification`.
     """
+    from sklearn.tree import DecisionTreeClassifier  # late: it takes more than a second
+
     table = np.array(rows)
     features, run_s = table[:, :-1], table[:, -1]
     cuts = cut_points(run_s, discretiser, most_bins)

@@ -122,7 +122,6 @@ def test_the_tree_predicts_the_bound_of_the_interval(tree: Any) -> None:
 
 def test_without_scikit_learn_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.tree", None)
-    monkeypatch.delitem(sys.modules, "scheduler.predictions.trees", raising=False)
     with pytest.raises(ConfigError, match=r"pip install 'reshape-mpi\[predict\]'"):
         Classification().predictor()
 

@@ -6,9 +6,7 @@ import csv
 import json
 from pathlib import Path
 
-import matplotlib as mpl
 import pytest
-from matplotlib.figure import Figure
 from paths import SMALL_TRACE as SMALL
 from small_experiments import CENTRES, COLUMNS
 
@@ -53,6 +51,9 @@ def test_pictures_that_cannot_be_drawn(tmp_path: Path) -> None:
 
 
 def test_a_chart_in_axes_of_ones_own() -> None:
+    import matplotlib as mpl  # late: only this test needs it here
+    from matplotlib.figure import Figure
+
     mpl.use("agg")
     axes = Figure().subplots()
     simulate(COLUMNS, select="first-fit").gantt(axes)

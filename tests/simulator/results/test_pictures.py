@@ -21,8 +21,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.pictures import Series
 from simulator.experiment.experiment import Experiment
 from simulator.experiment.jobs import Jobs
-from simulator.results import jobs_csv, pictures
-from simulator.results.pictures import blend
+from simulator.results import jobs_csv
 from simulator.results.schedule import Schedule
 from simulator.traces.trace_jobs import TraceJobs
 
@@ -62,6 +61,8 @@ def test_means_and_maxima_between_edges(changes: list[tuple[int, int]], edges: l
 @examples(50)
 @given(st.lists(st.tuples(BOX, st.tuples(*[st.floats(0, 1)] * 3)), max_size=4))
 def test_an_image_is_as_dark_as_it_is_covered(drawn: list[tuple]) -> None:
+    from simulator.results import pictures  # late: matplotlib is slow to load
+
     ground = (0.9, 0.8, 0.7)
     boxes = np.array([box for box, _ in drawn], dtype=float).reshape(-1, 4)
     colours = np.array([colour for _, colour in drawn], dtype=float).reshape(-1, 3)
@@ -72,7 +73,7 @@ def test_an_image_is_as_dark_as_it_is_covered(drawn: list[tuple]) -> None:
                 wide = max(0.0, min(right, column + 1) - max(left, column))
                 tall = max(0.0, min(high, row + 1) - max(low, row))
                 expected[row, column] += wide * tall * (colour - ground)
-    painted = blend(boxes, colours, (4, 4), ground)
+    painted = pictures.blend(boxes, colours, (4, 4), ground)
     assert painted == pytest.approx(np.clip(expected, 0, 1), abs=1e-9)
 
 
@@ -125,6 +126,8 @@ def two_seconds_each(starts: list[float], sizes: list[int], **fields: Any) -> Sc
 
 def test_each_class_of_sizes_has_a_colour() -> None:
     """The last class has few sizes: 257 to 272."""
+    from simulator.results import pictures  # late: matplotlib is slow to load
+
     schedule = two_seconds_each([0, 1, 2, 3, 4, 5], [1, 3, 16, 60, 256, 272])
     figure = pictures.gantt(pictures.Scene(schedule, 1000, "sizes"))
     colours = [tuple(patch.get_facecolor()) for patch in figure.legends[0].get_patches()]
@@ -134,6 +137,8 @@ def test_each_class_of_sizes_has_a_colour() -> None:
 
 
 def test_a_job_on_two_ranges_of_processors_is_two_rectangles() -> None:
+    from simulator.results import pictures  # late: matplotlib is slow to load
+
     held = {1: ProcSet.parse("0-1 4-5"), 2: ProcSet.parse("2-3")}
     schedule = two_seconds_each([0.0, 5.0], [4, 2], allocated=held)
     axes = pictures.gantt(pictures.Scene(schedule, 8, "few")).axes[0]
