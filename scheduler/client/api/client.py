@@ -259,7 +259,7 @@ class Client:
         processors : number of processors to start with.
         options : those of ``reshape submit``; see `JobOptions`.
         """
-        return self._submit(submission_of(argv, processors, options))
+        return submitted(self, submission_of(argv, processors, options))
 
     def batch(
         self,
@@ -280,12 +280,7 @@ class Client:
         job_script = read_script(Path(script))
         own = keyword_fields({**options, "processors": processors}, JobOptions)
         words = [str(argument) for argument in arguments]
-        return self._submit(script_submission(job_script, words, own))
-
-    def _submit(self, submission: m.Submission) -> JobHandle:
-        check_places(submission, self.service)
-        answer = self.ask(m.Submit(submission=submission), m.Submitted)
-        return JobHandle(self, m.JobTasks(answer.job))
+        return submitted(self, script_submission(job_script, words, own))
 
     def quote(
         self, argv: Sequence[str] = ("true",), processors: int = 1, **options: Unpack[JobOptions]
@@ -453,6 +448,18 @@ def submission_of(argv: Sequence[str], processors: int, options: Mapping[str, An
         raise ReshapeError(f"argv: expected a list of program and arguments, got {argv!r}")
     fields = keyword_fields({**options, "processors": processors}, JobOptions)
     return prepare([str(word) for word in argv], **fields)
+
+
+def submitted(client: Client, submission: m.Submission) -> JobHandle:
+    """Submit a job.
+
+    Raises
+    ------
+    ReshapeError : it cannot write its output, or the service refuses it.
+    """
+    check_places(submission, client.service)
+    answer = client.ask(m.Submit(submission=submission), m.Submitted)
+    return JobHandle(client, m.JobTasks(answer.job))
 
 
 def list_jobs(

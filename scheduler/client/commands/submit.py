@@ -16,7 +16,7 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client, JobHandle
+from scheduler.client.api.client import Client, JobHandle, submitted
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
 from scheduler.client.options import (
     SITE_JOB,
@@ -35,7 +35,7 @@ from scheduler.client.requests.script_file import (
     script_submission,
     wrapped,
 )
-from scheduler.client.requests.submission import OUTPUT, check_places, earlier_outputs, prepare
+from scheduler.client.requests.submission import OUTPUT, earlier_outputs, prepare
 from scheduler.client.sites import actions
 from scheduler.client.sites.submitting import SubmissionRecord
 from scheduler.model.arrays import JobName
@@ -136,18 +136,17 @@ def submit(
 
 def submit_here(service: Client, submission: m.Submission, waits: bool, as_json: bool) -> None:
     """Submit a job to a service, and wait for its end if asked."""
-    check_places(submission, service.service)
     earlier = earlier_outputs(submission)
-    answer = service.ask(m.Submit(submission=submission), m.Submitted)
+    job = submitted(service, submission).id
     if as_json and not waits:
-        echo_json({"job": answer.job})
+        echo_json({"job": job})
     elif not as_json:
-        click.echo(f"submitted job {answer.job}")
-        printed = Path(submission.cwd) / OUTPUT.replace("%{JOB_ID}", str(answer.job))
+        click.echo(f"submitted job {job}")
+        printed = Path(submission.cwd) / OUTPUT.replace("%{JOB_ID}", str(job))
         if printed in earlier:
             click.echo(f"its output is appended to {printed}, which exists")
     if waits:
-        end_with([service.job(answer.job).wait()], as_json)
+        end_with([service.job(job).wait()], as_json)
 
 
 def _accepted(accepted: SubmissionRecord, waits: bool, as_json: bool) -> None:

@@ -13,7 +13,14 @@ from typing import Any
 
 from reshape.errors import ReshapeError
 from reshape.wire.identity import identity_of_script
-from scheduler.client.api.client import Client, JobHandle, ended_jobs, list_jobs, numbers_of
+from scheduler.client.api.client import (
+    Client,
+    JobHandle,
+    ended_jobs,
+    list_jobs,
+    numbers_of,
+    submitted,
+)
 from scheduler.client.columns import one_by_one
 from scheduler.client.requests.script_file import (
     JobScript,
@@ -26,7 +33,7 @@ from scheduler.client.requests.script_file import (
     wrapped,
 )
 from scheduler.client.requests.slurm_manual import SBATCH, SCANCEL, SRUN
-from scheduler.client.requests.submission import check_places, prepare
+from scheduler.client.requests.submission import prepare
 from scheduler.client.scripts.run_command import run_as_step
 from scheduler.client.scripts.step_streams import StepOutput, files_of, own_input, own_outputs
 from scheduler.client.slurm import variables
@@ -76,20 +83,19 @@ def sbatch(words: Sequence[str]) -> int:
             input=named.get("input") or "",
         )
         submission.wrapper = variables.command([], task)
-        check_places(submission, service.service)
-        answer = service.ask(m.Submit(submission=submission), m.Submitted)
+        job = submitted(service, submission)
         if "parsable" in named:
-            print(answer.job, flush=True)
+            print(job.id, flush=True)
         elif "quiet" not in named:
-            print(f"Submitted batch job {answer.job}", flush=True)
-        return _waited(service, answer.job) if "wait" in named else 0
+            print(f"Submitted batch job {job.id}", flush=True)
+        return _waited(service, job) if "wait" in named else 0
 
 
-def _waited(service: Client, number: int) -> int:
+def _waited(service: Client, named: JobHandle) -> int:
     """Wait for a job; return its exit code, of an array the highest one of its tasks."""
-    job = service.job(number).wait()
+    job = named.wait()
     ended = ended_jobs(service, {"since": job.submitted_at, "name": job.name})
-    tasks = [task for task in ended if task.label.startswith(f"{number}_")]
+    tasks = [task for task in ended if task.label.startswith(f"{named.id}_")]
     return max(map(exit_status, tasks or [job]))
 
 
@@ -205,9 +211,8 @@ def _run_as_job(command: list[str], processors: int, fields: dict[str, Any]) -> 
         signal.signal(number, signal.default_int_handler)
     with own_outputs(error=True) as outputs, Client() as service:
         fields = _with_queue(service, fields) | files_of(outputs)
-        submission = prepare(command, processors, **fields)
-        answer = service.ask(m.Submit(submission=submission), m.Submitted)
-        ended = _end_of(service.job(answer.job), outputs)
+        job = submitted(service, prepare(command, processors, **fields))
+        ended = _end_of(job, outputs)
         with suppress(BrokenPipeError):
             for output in outputs:
                 output.copy()
