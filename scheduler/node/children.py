@@ -23,16 +23,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
+from typing import BinaryIO
 
 import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import Position
-from reshape.files.private_folder import make_private
+from reshape.files.private_folder import make_private, open_file, open_folder, read_file
 from scheduler.model.procset import ProcSet
 from scheduler.node.directory import JobFolders
 from scheduler.node.launching import job_bounds
@@ -45,6 +48,8 @@ log = logging.getLogger(__name__)
 
 #: Jobs whose ends an agent keeps, at most; the oldest are dropped first.
 MOST_ENDED = 10_000
+#: Bytes reserved for the end of a group.
+END_BYTES = 4096
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
 #: Time limits of errands, seconds.
@@ -348,6 +353,75 @@ def _log_failure(key: str, tree: ProcessTree) -> None:
     if end.has_failed:
         how = f"{end.exit_code}:{end.signal}" + (f": {end.why}" if end.why else "")
         log.warning("%s ended with %s", key, how)
+
+
+class EndFiles:
+    """Files in the folders of jobs with the ends of groups, for the next agent of the node.
+
+    Room for the file is taken when the group starts, because the job may fill the shared memory.
+
+    Parameters
+    ----------
+    folders : the shared-memory folders of jobs on this host; agents of several nodes may use one.
+    node : name of the node.
+    """
+
+    def __init__(self, folders: JobFolders, node: str) -> None:
+        self._folders, self._node = folders, node
+
+    def reserve(self, job: int, group: int) -> None:
+        """Take the room for the end of a group that starts, in the folder of its job.
+
+        Raises
+        ------
+        OSError, ReshapeError : there is none.
+        """
+        with self._room(job, group) as file:
+            os.posix_fallocate(file.fileno(), 0, END_BYTES)
+
+    def write(self, status: m.GroupStatus) -> None:
+        """Write the end of a group; without its output if there is only the reserved room."""
+        job, group, data = status.job, status.group, msgspec.json.encode(status)
+        try:
+            self._folders.make_job_folder(job)  # the job may have removed it
+            with self._room(job, group) as file:
+                try:
+                    os.posix_fallocate(file.fileno(), 0, len(data))
+                except OSError:
+                    data = msgspec.json.encode(replace(status, output_end=""))
+                file.write(data)
+                file.truncate()
+            self._path(job, group, "room").replace(self._path(job, group))
+        except (OSError, ReshapeError) as error:
+            log.warning("cannot record the end of group %d of job %d: %s", group, job, error)
+
+    def remove(self, job: int, group: int) -> None:
+        """Remove the end of a group, if it was written."""
+        with suppress(OSError):
+            self._path(job, group).unlink()
+
+    def read(self) -> Iterator[m.GroupStatus]:
+        """Read the ends that earlier agents of the node have written."""
+        for path in self._folders.memory.glob(f"job-*/*.end-on-{self._node}"):
+            try:
+                end = msgspec.json.decode(read_file(path.parent, path.name), type=m.GroupStatus)
+            except (OSError, msgspec.DecodeError, ReshapeError) as error:
+                log.warning("cannot read the end of a group, %s: %s", path, error)
+                continue
+            if path == self._path(end.job, end.group):  # else the job has written it
+                yield end
+
+    def _path(self, job: int, group: int, what: str = "end") -> Path:
+        return self._folders.shm(job) / f"{group}.{what}-on-{self._node}"
+
+    @contextmanager
+    def _room(self, job: int, group: int) -> Iterator[BinaryIO]:
+        """Open the file that becomes that with the end of a group."""
+        path = self._path(job, group, "room")
+        with open_folder(path.parent) as folder:
+            descriptor = open_file(folder, path.name, os.O_RDWR | os.O_CREAT)
+        with open(descriptor, "r+b") as file:
+            yield file
 
 
 class EndedJobs:

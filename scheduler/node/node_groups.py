@@ -16,19 +16,15 @@ import shutil
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from math import inf
-from pathlib import Path
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from reshape.errors import ReshapeError
-from reshape.files.durable_files import write_durably
 from reshape.files.job_folder import has_restart_point, read_positions, restart_point_bytes
-from reshape.files.private_folder import read_file
-from scheduler.node.children import EndedJobs, Errands, GroupProcesses, ranks_at
+from scheduler.node.children import EndedJobs, EndFiles, Errands, GroupProcesses, ranks_at
 from scheduler.node.directory import JobFolders
 from scheduler.node.launching.cores import binding_text
 from scheduler.node.launching.job_command import command_of_copy
@@ -84,13 +80,13 @@ class NodeGroups:
 
     def __init__(self, folders: JobFolders, node: str) -> None:
         self.changed, self.stopping = True, False
-        self._folders, self._node = folders, node
+        self._folders = folders
         self._mark = f"{folders.name}/{node}"
         self._groups: dict[tuple[int, int], GroupProcesses] = {}  # those that have not ended
         self._ends: dict[tuple[int, int], m.GroupStatus] = {}  # which the service may not know yet
         # What limits the resize of a job, and when its restart point was seen first (monotonic s).
         self._watches: dict[int, tuple[m.WatchJoin, float | None]] = {}
-        self._ended_jobs = EndedJobs()
+        self._ended_jobs, self._end_files = EndedJobs(), EndFiles(folders, node)
         self._forgotten: dict[int, int] = {}  # job -> highest group that the service acknowledged
         self._removal_at = inf  # monotonic time of the next removal of files of MPI
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", f"{self._mark}-{os.getpid()}")
@@ -203,6 +199,7 @@ class NodeGroups:
         try:
             check_room(order.size)
             self._folders.make_job_folder(order.job)
+            self._end_files.reserve(*key)
             cgroup = self._cgroups.folder_of(*key)
             start = self._started(order, own | cpus | paths, bounds, cgroup)
         except (OSError, ValueError, ReshapeError) as error:
@@ -275,8 +272,7 @@ class NodeGroups:
         for number in order.groups:
             if self._ends.pop((job, number), None) is not None:
                 self._forgotten[job] = max(number, self._forgotten.get(job, number))
-                with suppress(OSError):  # it has none
-                    self._record_of(job, number).unlink()
+                self._end_files.remove(job, number)
                 self.changed = True
 
     def _report_end(self, question: m.ReportEnd) -> None:
@@ -329,18 +325,7 @@ class NodeGroups:
         self._cgroups.begin()
         end_processes(self._mark)
         remove_mpi_files()
-        for path in self._folders.memory.glob(f"job-*/*.end-on-{self._node}"):
-            try:
-                end = msgspec.json.decode(read_file(path.parent, path.name), type=m.GroupStatus)
-            except (OSError, msgspec.DecodeError, ReshapeError) as error:
-                log.warning("cannot read the end of a group, %s: %s", path, error)
-                continue
-            if path == self._record_of(end.job, end.group):  # else the job has written it
-                self._ends[end.job, end.group] = end
-
-    def _record_of(self, job: int, number: int) -> Path:
-        """File with the end of a group; agents of several nodes may use the folder of the job."""
-        return self._folders.shm(job) / f"{number}.end-on-{self._node}"
+        self._ends.update({(end.job, end.group): end for end in self._end_files.read()})
 
     def finish(self) -> None:
         """Start no further processes, and remove the files of MPI that ended ones have left."""
@@ -377,16 +362,12 @@ class NodeGroups:
     def _note_end(self, status: m.GroupStatus) -> None:
         """Report the end of a group from now on, in place of the group."""
         key = status.job, status.group
-        self._groups.pop(key, None)
+        has_run = self._groups.pop(key, None) is not None
         self._ends[key], self.changed = status, True
         if self.stopping:  # it would not have ended by itself
             return
-        try:
-            write_durably(self._record_of(*key), msgspec.json.encode(status))
-        except FileNotFoundError:  # the job has no folder: it never ran here, or removed it
-            pass
-        except OSError as error:
-            log.warning("cannot record the end of group %d of job %d: %s", *reversed(key), error)
+        if has_run or self._folders.shm(status.job).exists():
+            self._end_files.write(status)
 
     def _never_ran(self, status: m.GroupStatus) -> None:
         self._note_end(status)

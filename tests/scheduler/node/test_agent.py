@@ -7,6 +7,7 @@ import itertools
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +20,14 @@ import pytest
 import zmq
 from agent_driver import AgentDriver, is_running
 from example_counts import repetitions
+from msgspec.structs import replace
 from process_words import words_of
 from waiting import LIMIT_S, wait_until
 
 from reshape.files.job_folder import RESTART_FILE, Position
 from reshape.wire.access import AccessFile, read_access, write_private
 from reshape.wire.codec import MAX_REQUEST_BYTES, MAX_REQUEST_FRAME_BYTES, PROTOCOL
-from scheduler.node.children import MOST_INTERVALS, MOST_PLACES, ranks_at
+from scheduler.node.children import END_BYTES, MOST_INTERVALS, MOST_PLACES, ranks_at
 from scheduler.protocol import messages as m
 
 DAEMON = """
@@ -256,6 +258,36 @@ def test_the_next_agent_reports_the_ends_that_a_killed_one_knew(driver):
     driver.kill_agent()
     assert driver.start_agent().groups == []
     assert "2.end-on-n1: JSON is malformed" in driver.log()
+
+
+def test_the_next_agent_reports_the_end_of_a_job_that_has_removed_its_folder(driver):
+    driver.start_agent()
+    driver.start(1, "sh", "-c", "rm -r $RESHAPE_SHM; exit 3")
+    first = driver.ended(1)
+    driver.kill_agent()
+    assert driver.start_agent().groups == [first]
+
+
+def test_the_next_agent_reports_the_end_of_a_job_that_has_filled_the_shared_memory(driver):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m,mode=0700", "none", driver.place.memory]
+    driver.place.memory.mkdir(0o700)
+    if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        driver.start_agent()
+        words = ["sh", "-c", "seq 5000; head -c 64m /dev/zero > $RESHAPE_SHM/filler; exit 3"]
+        driver.start(1, *words)
+        first = driver.ended(1)
+        assert os.statvfs(driver.place.memory).f_bavail == 0
+        assert len(first.output_end) > END_BYTES
+        driver.kill_agent()
+        assert driver.start_agent().groups == [replace(first, output_end="")]
+        (driver.place.shm(1) / "filler").unlink()
+        driver.send(m.AgentStop())
+        assert driver.agents[-1].wait(LIMIT_S) == 0
+    finally:
+        driver.kill_agent()
+        subprocess.run(["umount", driver.place.memory], check=True)
 
 
 def test_an_agent_that_is_terminated_leaves_no_ends(driver):
