@@ -18,6 +18,7 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -247,7 +248,7 @@ class Slurm:
 
 
 def run_command(command: Sequence[str], stdin: str = "", **variables: str) -> tuple[str, str]:
-    """Run a command to its end; after `TIMEOUT_S` it is killed.
+    """Run a command to its end; after `TIMEOUT_S` it is killed, with all that it has started.
 
     Parameters
     ----------
@@ -264,25 +265,28 @@ def run_command(command: Sequence[str], stdin: str = "", **variables: str) -> tu
     """
     quoted = _shortened(shlex.join(command))
     try:
-        done = subprocess.run(
+        process = subprocess.Popen(
             command,
-            input=stdin,
-            capture_output=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             encoding="utf-8",
             errors="replace",
-            timeout=TIMEOUT_S,
             env=clean_variables() | variables,
-            check=False,
             start_new_session=True,  # an interrupt of the caller does not reach it
         )
     except OSError as error:
         raise ReshapeError(f"{quoted}: cannot be started: {error.strerror}") from None
-    except subprocess.TimeoutExpired:
-        raise ReshapeError(f"{quoted}: no answer within {TIMEOUT_S:g} s") from None
-    if done.returncode != 0:
-        said = _shortened(" ".join(done.stderr.split()) or "no message")
-        raise ReshapeError(f"{quoted}: exit code {done.returncode}: {said}")
-    return done.stdout, done.stderr
+    with process:
+        try:
+            output, error_output = process.communicate(stdin, TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise ReshapeError(f"{quoted}: no answer within {TIMEOUT_S:g} s") from None
+    if process.returncode != 0:
+        said = _shortened(" ".join(error_output.split()) or "no message")
+        raise ReshapeError(f"{quoted}: exit code {process.returncode}: {said}")
+    return output, error_output
 
 
 def _shortened(text: str) -> str:

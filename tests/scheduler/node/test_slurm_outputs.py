@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
+from pathlib import Path
 
 import pytest
+from agent_driver import is_running
+from waiting import wait_until
 
-from scheduler.node.slurm import BatchState, BatchStatus, read_statuses, read_time
+from reshape.errors import ReshapeError
+from scheduler.node.slurm import BatchState, BatchStatus, read_statuses, read_time, run_command
 
 #: Slurm 22.05.8, SLURM_TIME_FORMAT=%s squeue --noheader --states=all --format='%i|%T|%S|%e|%N|%r'
 SQUEUE = """\
@@ -102,3 +106,15 @@ def test_the_last_line_of_a_requeued_job_counts() -> None:
 @pytest.mark.parametrize("text", ["N/A", "Unknown", "", "NONE", "2026-13-01T00:00:00", "-5"])
 def test_texts_that_are_no_times(text: str) -> None:
     assert read_time(text) is None
+
+
+def test_a_command_that_hangs_ends_with_all_that_it_has_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sites have scripts in place of Slurm's commands, which call these."""
+    monkeypatch.setattr("scheduler.node.slurm.TIMEOUT_S", 1.0)
+    script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
+    with pytest.raises(ReshapeError, match="no answer within 1 s"):
+        run_command(["sh", "-c", script])
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not is_running(child))
