@@ -23,7 +23,7 @@ from scheduler.model.events import Event, JobEnded, JobStarted, ResizeFailed
 from scheduler.model.job import ACTIVE, FINAL, RESIZING, Job, JobState
 from scheduler.node.launching.starter import CANNOT_START
 from scheduler.protocol import messages as m
-from scheduler.service.components.job_startup import JobStartup
+from scheduler.service.components.job_startup import REPEAT_S, JobStartup
 from scheduler.service.components.remap_scheduler import RemapScheduler
 from scheduler.service.components.system_monitor import SystemMonitor
 from scheduler.text.job_output import error_line, last_lines
@@ -195,9 +195,14 @@ class JobEnds:
         return sorted(awaited - {hello.node})
 
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
-        """Return the status of a group; one that ran and is not reported ended with its agent."""
+        """Return the status of a group; one that ran and is not reported ended with its agent.
+
+        None: it is not known, as while an agent is silent that may still read the order to start it.
+        """
         status = self._startup.status(job, group)
         node = self._startup.node_of(job, group)
+        if (status is None or not status.alive) and self._is_unheard(job, group):
+            return None
         if status is not None:
             return status
         why = f"its agent on {node} was lost"
@@ -216,6 +221,15 @@ class JobEnds:
         elif self._monitor.is_held_back(node):
             return None
         return _lost(job, group, why)
+
+    def _is_unheard(self, job: Job, group: int) -> bool:
+        """Whether a node of a group does not report it, and may not have read all orders for it."""
+        return any(
+            self._core.machine.nodes[node].up
+            and not self._monitor.has_heard(node, REPEAT_S)
+            and self._reports.status(node, job.id, group) is None
+            for node in self._startup.nodes_of(job, group)
+        )
 
     def _ask_end(self, job: Job, group: int) -> bool:
         """Ask the agent how a group ended; return whether there is still time for the answer."""

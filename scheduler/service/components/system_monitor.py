@@ -351,6 +351,11 @@ class SystemMonitor:
         silent_s = self._listened_s - heard_at
         return silent_s if silent_s > self._most_silent_s else 0.0
 
+    def has_heard(self, node: str, within_s: float) -> bool:
+        """Whether the agent of a node has reported within so many seconds."""
+        agent = self.reports.agents.get(node)
+        return agent is not None and self._silent_s(agent) < within_s
+
     def fault_of(self, node: str) -> str:
         """Return why the agent of a node does not report; empty if not known."""
         return self._starts.faults.get(node) or self._silences.get(node, "")

@@ -69,3 +69,26 @@ def test_nothing_starts_on_a_silent_node_before_it_reports(served: Any, tmp_path
         assert served.job(first).state == "RUNNING"
     assert served.wait(queued).state == "COMPLETED"
     served.check_replay()
+
+
+def test_a_job_whose_start_a_silent_node_may_still_read_keeps_its_processors(
+    served: Any, tmp_path: Path
+) -> None:
+    config = tmp_path / "config.yaml"
+    config.write_text("nodes: [{name: a, processors: 1}, {name: b, processors: 1}]\n")
+    served.start("--config", str(config))
+    served.wait(served.submit(["true"], 2))
+    first = served.submit(["sleep", "600"])
+    served.until(first, "RUNNING")
+    with stopped(served.agent_pid("b")):
+        second = served.submit(["sleep", "600"])
+        served.until(second, "STARTING")
+        served.ask(m.ChangeJobs.one(second, m.CancelJob()))
+        third = served.submit(["true"])
+        wait_until(lambda: node(served, 1).state == "alloc*")
+        # Longer than an agent takes to report a start.
+        wait_until(lambda: int(node(served, 1).reason.split()[-2]) >= 8)
+        assert served.job(second).state == "COMPLETING"
+        assert served.job(third).state == "PENDING"
+    assert served.wait(second).state == "CANCELLED"
+    assert served.wait(third).state == "COMPLETED"
