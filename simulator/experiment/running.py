@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from copy import deepcopy
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 import numpy as np
@@ -35,6 +36,7 @@ from simulator.workload_models.workload import Workload
 if TYPE_CHECKING:
     from simulator.experiment.watches import StartQuotes
 
+T = TypeVar("T")
 #: Makes a watch of the cores and the jobs of a simulation; Grid-Backfilling has one core.
 WatchMaker: TypeAlias = Callable[[Sequence[Core], TraceJobs], Watch]
 
@@ -181,9 +183,25 @@ def _site(settings: Settings, source: Source) -> SimulatedSite:
     return SimulatedSite(core, [core], results, [loss, quotes])
 
 
+def _with_own_state(policies: T) -> T:
+    """Copy of policies for one run: what they remember and draw begins anew in each.
+
+    Raises
+    ------
+    ConfigError : a policy holds an object that cannot be copied.
+    """
+    try:
+        return deepcopy(policies)
+    except Exception as error:  # of any object that a policy holds
+        raise ConfigError(
+            f"each run takes a copy of the policies, and one of them cannot be copied: {error};"
+            " create in its methods, or in its module, what has no copies, such as open files"
+        ) from None
+
+
 def _core(settings: Settings, source: Source) -> Core:
     """Core for a machine, with its partitions, or a redirection group beside it."""
-    scenario = settings.chosen
+    scenario = _with_own_state(settings.chosen)
     machines = source.machine.machines(source.resources, counted=source.counted)
     machine = machines.pop(next(iter(machines)))
     if scenario.redirection is not None and not scenario.partitions:
@@ -242,7 +260,8 @@ def _on_pool(settings: Settings, source: Source, options: PoolOptions) -> Simula
 
     count, seed, kill = len(source.columns), settings.seed or 0, source.kill
     waits = settings.waits()
-    site = PooledSite(settings.chosen, options, waits, count, kill_at_walltime=kill, seed=seed)
+    scenario = _with_own_state(settings.chosen)
+    site = PooledSite(scenario, options, waits, count, kill_at_walltime=kill, seed=seed)
 
     def results(schedule: Schedule) -> dict[str, Any]:
         schedule = msgspec.structs.replace(schedule, processors=source.machine.processors)
@@ -262,6 +281,7 @@ def _at_centres(
     rules, homes = settings.assignment, source.homes
     if settings.estimates is not None:
         centres, rules = with_estimates(centres, rules, settings.centre_estimates)
+    centres, rules = _with_own_state((centres, rules))
     jobs, single, kill = source.columns, source.single, source.kill
     site = site_of(jobs, homes, centres, rules, single=single, kill_at_walltime=kill)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import linecache
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from inspect import getsource
 from itertools import pairwise
 from pathlib import Path
@@ -525,6 +525,44 @@ def test_a_policy_that_raises_gives_its_error_and_place() -> None:
     assert isinstance(refused.value.__cause__, AttributeError)
     with pytest.raises(ReshapeError, match=r"the queue order .*:Failing failed in key with Zero"):
         simulate(jobs, processors=16, queue_order=Failing())
+
+
+@dataclass
+class Shuffled(QueueOrder):
+    """A random order, which keeps the state of its draws."""
+
+    draws: np.random.Generator = field(default_factory=lambda: np.random.default_rng(3))
+    held: object = None
+    ages = False
+
+    def key(self, job: JobView, now: float) -> float:
+        """Draw a key."""
+        return float(self.draws.random())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"queue_order": Shuffled(), "processors": 8},
+        {"queue_order": Shuffled(), "pool": POOL},
+        {"machine": CENTRES, "assign": "random", "seed": 3},
+    ],
+    ids=["machine", "pool", "centres"],
+)
+def test_each_run_begins_with_policies_that_remember_nothing(fields: dict[str, Any]) -> None:
+    sizes = [*[4, 8, 2, 6] * 8, 4]
+    experiment = Experiment(
+        Jobs(submit_s=[0.0] * 33, processors=sizes, run_s=range(10, 43)), **fields
+    )
+    table = experiment.run().jobs
+    assert experiment.run().jobs["start_s"].tolist() == table["start_s"].tolist()
+    starts = [row for row in experiment.explain(20).lines() if row["decision"] == "start"]
+    assert starts[-1]["at_s"] == table["start_s"][19]
+
+
+def test_a_policy_that_cannot_be_copied_is_refused() -> None:
+    with open(SMALL) as opened, pytest.raises(ReshapeError, match=r"each run takes a copy .*Text"):
+        simulate(COLUMNS, processors=16, queue_order=Shuffled(held=opened))
 
 
 def test_a_policy_of_a_notebook_names_the_line_of_its_cell(monkeypatch: pytest.MonkeyPatch) -> None:
