@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import ExitStack, closing
 from hashlib import sha256
-from importlib import import_module
 from itertools import product
 from pathlib import Path
 from socket import gethostname
@@ -38,13 +37,14 @@ from simulator.study.runner import (
     outcomes,
     processes,
 )
+from simulator.study.sending import received, sent
 from simulator.study.study import grid_points
 from simulator.traces.files import replace_all
 
 #: Points of the sweep under way, which its processes have by fork.
 _points: list[_GridPoint] = []
 #: In a worker: the latest base experiment, by its digest.
-_received: dict[str, Experiment] = {}
+_bases: dict[str, Experiment] = {}
 ERROR = "error"  #: Column of points that failed.
 
 
@@ -332,43 +332,32 @@ def _sent_points(base: Experiment, points: Sequence[_GridPoint], width: int) -> 
     The base experiment is sent to a worker once, as the jobs in it may be large; a point is sent as
     its difference, with the digests of the files that it names.
     """
-    pickled, unsent = _cloudpickle().dumps(base), width
+    pickled, unsent = sent(base), width
     key = sha256(pickled).hexdigest()
 
     def submit(pool: Executor, i: int, whole: bool) -> Future[Outcome | None]:
         nonlocal unsent
         whole, unsent = whole or unsent > 0, unsent - 1  # the first ones, and all that need it
-        sent = _cloudpickle().dumps((points[i].values, input_files(points[i].experiment)))
-        return pool.submit(_run_sent, key, pickled if whole else None, sent)
+        point = sent((points[i].values, input_files(points[i].experiment)))
+        return pool.submit(_run_sent, key, pickled if whole else None, point)
 
     return submit
 
 
 def _run_sent(key: str, base: bytes | None, point: bytes) -> Outcome | None:
     """Metrics of a point in a worker; None if it has not got the base experiment yet."""
-    if key not in _received:
+    if key not in _bases:
         if base is None:
             return None
-        _received.clear()
-        _received[key] = _cloudpickle().loads(base)
-    values, files = _cloudpickle().loads(point)
+        _bases.clear()
+        _bases[key] = received(base)
+    values, files = received(point)
     for path, expected in files.items():
         if content(path) != expected:
             return RunFailure(
                 f"{path} on {gethostname()} is not the file of the sweep; copy it there"
             )
-    return outcome_of(lambda: _metrics_of(_received[key].replace(**values)))
-
-
-def _cloudpickle() -> Any:
-    try:
-        return import_module("cloudpickle")
-    except ModuleNotFoundError:
-        raise ConfigError(
-            "an executor needs cloudpickle, which is not installed: pip install"
-            " 'reshape-mpi[executors]'",
-            field="executor",
-        ) from None
+    return outcome_of(lambda: _metrics_of(_bases[key].replace(**values)))
 
 
 def _labels(values: Sequence[Any]) -> list[Any]:

@@ -352,11 +352,38 @@ def forked() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("fork"))
 
 
+def local_orders() -> list[QueueOrder]:
+    """Orders of classes that no other process can import, as those of a notebook."""
+    checked: set[float] = set()
+
+    class Weighted(QueueOrder, msgspec.Struct, frozen=True, kw_only=True):
+        ages = False
+        weights: list[float] = msgspec.field(default_factory=lambda: [1.0])
+        power: float
+
+        def __post_init__(self) -> None:
+            assert isinstance(self, Weighted)
+            checked.add(self.power)
+
+        def key(self, job: Job, now: float) -> float:
+            assert self.power in checked
+            return sum(self.weights) * job.processors**self.power
+
+    class Reversed(Weighted, frozen=True):
+        sign: int = -1
+
+        def key(self, job: Job, now: float) -> float:
+            return self.sign * super().key(job, now)
+
+    return [Weighted(power=1), Reversed(power=2, weights=[3.0, 4.0]), Reversed(1, power=0.5)]
+
+
 def test_an_executor_gives_the_same_as_forked_processes() -> None:
     """Spawned processes share nothing with this one, and threads everything."""
     made = Experiment(Jobs.drawn("lublin", jobs=40, processors=32))
-    grid = {"queue_order": ["sjf", Mine(2.0)], "seed": range(2)}
+    grid = {"queue_order": ["sjf", Mine(2.0), *local_orders()], "seed": range(2)}
     expected = sweep(made, grid, workers=2, progress=False)
+    assert "error" not in expected
     with ThreadPoolExecutor(2) as threads:
         tables = [sweep(made, grid, executor=threads, workers=3, progress=False)]
     tables.append(sweep(made, grid, executor=spawned, workers=2, progress=False))
