@@ -100,7 +100,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             inside = self.window.inside(schedule.jobs.submitted)
             values["left_out"] = int((~inside).sum())
         if self.centres is not None:
-            numbers = self.centres.numbers(window=self.window)
+            numbers = self.centres.numbers(window=self.window, tau_s=self.experiment.tau_s)
             return Named(values | numbers | {"moved": self.centres.moved})
         values |= msgspec.structs.asdict(schedule.metrics(self.experiment.tau_s, self.window))
         if self.is_trace and self.pool is None:

@@ -86,13 +86,16 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             return prices * self.schedule.jobs.processors * self.schedule.run_s / 3600.0
         return prices * self.schedule.job_held_s / 3600.0
 
-    def numbers(self, jobs: Bools | None = None, window: Window | None = None) -> dict[str, Any]:
+    def numbers(
+        self, jobs: Bools | None = None, window: Window | None = None, tau_s: float = TAU_S
+    ) -> dict[str, Any]:
         """Compute the numbers of GUIM 8.5.2 and 8.6.7.
 
         Parameters
         ----------
         jobs : (n,) bool, the jobs to which means and percentiles refer; None: all that ended.
         window : submissions that count; the processors in use are those of its time. None: all.
+        tau_s : run times below this bound count as the bound in the bounded slowdown, s.
 
         Raises
         ------
@@ -104,7 +107,7 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             started, unstarted = started & inside, unstarted & inside
         numbers: dict[str, Any] = {"jobs": int(started.sum()), "unstarted": int(unstarted.sum())}
         for name, values in (
-            ("bounded_slowdown", self.schedule.bounded_slowdown(TAU_S)),
+            ("bounded_slowdown", self.schedule.bounded_slowdown(tau_s)),
             ("slowdown", self.slowdown),
             ("wait_s", self.schedule.wait),
         ):

@@ -357,6 +357,29 @@ def test_centres() -> None:
     assert ran.centres.ran_at.tolist() == [site.ran_at[job + 1] for job in range(len(jobs))]
 
 
+@pytest.mark.parametrize("tau_s", [1.0, 60.0, 500.0])
+def test_the_metrics_of_centres_follow_from_their_table_of_jobs(tau_s: float) -> None:
+    centres = [
+        {"name": "A", "processors": 8, "cost_per_unit": 0.5},
+        {"name": "B", "processors": 4, "cpu_factor": 2},
+    ]
+    ran = simulate(COLUMNS, machine={"centres": centres}, tau_s=tau_s)
+    table, metrics = ran.jobs, ran.metrics
+    wait, run = table["start_s"] - table["submit_s"], table["end_s"] - table["start_s"]
+    slowdown = np.maximum(1.0, (wait + run) / np.maximum(run, tau_s))
+    for name, values in (("bounded_slowdown", slowdown), ("wait_s", wait)):
+        assert metrics[f"mean_{name}"] == pytest.approx(values.mean())
+        assert metrics[f"sd_{name}"] == pytest.approx(values.std())
+        assert metrics[f"p95_{name}"] == pytest.approx(np.percentile(values, 95))
+    held_s, makespan_s = (run * table["processors"]).sum(), table["end_s"].max()
+    assert metrics["utilization_pct"] == pytest.approx(100 * held_s / (12 * makespan_s))
+    assert ran.centres is not None
+    at_a = ran.centres.ran_at == 0
+    assert metrics["jobs_by_centre"] == {"A": at_a.sum(), "B": (~at_a).sum()}
+    cost = 0.5 * (run * table["processors"])[at_a].sum() / 3600
+    assert metrics["cost"] == pytest.approx(cost)
+
+
 def test_sharing(tmp_path: Path) -> None:
     lines = trace_text().splitlines()
     lines[0] += "\n; Shared: bandwidth=10"
