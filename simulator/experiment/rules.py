@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from reshape.errors import ConfigError, out_of_range
+from scheduler.policies.assignment.interface import Assignment
 from scheduler.policies.scenarios import scenario
 from simulator.experiment.settings import COUNT, QuoteRules, Settings
 
@@ -62,6 +63,21 @@ def _kills_in_vain(own: Settings) -> bool:
     )
 
 
+def _at_one_core(own: Settings) -> bool:
+    return _at_centres(own) and own.assignment.assignment is None
+
+
+def _needs_no_draw(own: Settings) -> bool:
+    rules = own.assignment.dispatch
+    return _at_centres(own) and rules.affinity and rules.ask is None
+
+
+def _moves_from_no_queue(own: Settings) -> bool:
+    assignment = own.assignment.assignment
+    pulls = isinstance(assignment, Assignment) and assignment.pulls
+    return _at_centres(own) and pulls and own.assignment.redispatch is not None
+
+
 _OWN_NODES = "does not apply to a pool, whose nodes come from a batch system; leave it out"
 _OF_EACH = (
     "does not apply to several centres, each of which has its own; leave it out, or set it for each"
@@ -98,6 +114,14 @@ REFUSALS = (
         "resizable jobs have no run times that are known beforehand; give estimates"),
     Refusal("assign", lambda own: not _at_centres(own), "needs a machine of several centres"),
     Refusal("dispatch", lambda own: not _at_centres(own), "needs a machine of several centres"),
+    *(Refusal(f"dispatch.{field}", lambda own, field=field: (  # type: ignore[misc]
+        field in own.dispatch and _at_one_core(own)),
+        "does not apply to grid-backfilling, whose one core decides for all centres; leave it out")
+      for field in ("ask", "affinity", "redispatch")),
+    Refusal("dispatch.affinity", _needs_no_draw,
+            "all centres are asked, the origin as well; give ask, too"),
+    Refusal("dispatch.redispatch", _moves_from_no_queue,
+            "jobs wait in the queue of the dispatcher, and none at a centre; leave it out"),
     Refusal("processors", lambda own: own.machine is not None,
             "the machine names the number of processors; leave processors out"),
     Refusal("sharing", lambda own: own.contiguity is not None,

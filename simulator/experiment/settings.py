@@ -356,10 +356,9 @@ class Settings(msgspec.Struct, frozen=True, dict=True, omit_defaults=True):
     def assignment(self) -> CentresRules:
         """How jobs are distributed over centres; the seed also draws the centres that are asked."""
         assign = DEFAULT_ASSIGN if self.assign is None else self.assign
-        drawn_by = {} if self.seed is None or self.centres is None else {"seed": self.seed}
         name = assign if isinstance(assign, str) else DEFAULT_ASSIGN
         try:
-            rules = rules_named(name, {**drawn_by, **self.dispatch})
+            rules = rules_named(name, dict(self.dispatch), 1 if self.seed is None else self.seed)
         except ConfigError as error:
             field = (error.field or "").removeprefix("assignment.").removeprefix("dispatch.")
             field = "assign" if field == "assignment" else f"dispatch.{field}"

@@ -256,7 +256,7 @@ class Centres:
         self.ran_at: dict[int, int] = {}
         self.cpu_factors: dict[int, float] = {}
         self.moved = 0
-        self._dispatcher = Dispatcher(rules.assignment, rules.dispatch, rules.estimates)
+        self._dispatcher = Dispatcher(rules.assignment, rules.dispatch, rules.estimates, rules.seed)
         self._origins = origins
         self._redispatch = rules.redispatch
         self._examined = -inf

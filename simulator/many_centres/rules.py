@@ -149,6 +149,7 @@ class CentresRules(msgspec.Struct, frozen=True):
     ----------
     assignment : task assignment policy; None for Grid-Backfilling.
     dispatch : what a dispatcher does besides choosing.
+    seed : of the draws of the dispatcher and of the policy.
     redispatch : moves waiting jobs to other centres: "at-once", whenever processors were released,
         where they start at once, as the global controller of GUIM 8.2, model 1, which backfills
         jobs at other centres; "quote", every `QUOTE_EVERY_S`, where the quote is better, see
@@ -161,6 +162,7 @@ class CentresRules(msgspec.Struct, frozen=True):
 
     assignment: Assignment | None
     dispatch: DispatchRules = DispatchRules()
+    seed: int = 1
     redispatch: Literal["at-once", "quote"] | None = None
     scale_estimates: bool = True
     grid: Scenario = scenario("easy", {"backfill_order": "sjf"})
@@ -168,7 +170,7 @@ class CentresRules(msgspec.Struct, frozen=True):
     keep_quotes: bool = False
 
 
-def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresRules:
+def rules_named(name: str, parameters: dict[str, Any] | None = None, seed: int = 1) -> CentresRules:
     """Rules for the name of a policy.
 
     Parameters
@@ -177,12 +179,15 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
         to their origin and are moved to where they start at once, GUIM 8.2, model 1).
     parameters : fields of `DispatchRules` and of the policy, `redispatch` ("at-once" or "quote")
         and `scale_estimates`; numbers may be texts.
+    seed : of all draws.
 
     Raises
     ------
     ConfigError : a name or a value is unknown.
     """
     values = dict(parameters or {})
+    if "seed" in values:
+        raise ConfigError("unknown field; all draws have the seed of the experiment", field="seed")
     scale = converted(values.pop("scale_estimates", True), bool, "scale_estimates")
     moves = values.pop("redispatch", "at-once" if name == MIGRATION else None)
     fields = {f: values.pop(f) for f in DispatchRules.__struct_fields__ if f in values}
@@ -193,11 +198,11 @@ def rules_named(name: str, parameters: dict[str, Any] | None = None) -> CentresR
     if name != GRID_BACKFILLING:
         policy = find("assignment", "origin" if name == MIGRATION else name)
         if takes_seed(policy):
-            values["seed"] = dispatch.seed
+            values["seed"] = seed
         assignment = converted(values, policy, "assignment")
     elif values:
         raise ConfigError(f"has no parameter {next(iter(values))!r}", field=GRID_BACKFILLING)
-    return CentresRules(assignment, dispatch, moves, scale)
+    return CentresRules(assignment, dispatch, seed, moves, scale)
 
 
 def with_estimates(

@@ -78,13 +78,16 @@ def run(parameters: Mapping[str, Any]) -> dict[str, Any]:
     files = parameters["merged"].items()
     merged = tuple((centre, trace_path(parameters, file)) for centre, file in files)
     trace = _trace(merged, parameters["days"])
-    ran = sim.simulate(
+    experiment = sim.Experiment(
         sim.Jobs(trace).first(parameters["jobs"] or parameters.get("jobs_of", {}).get(name)),
         machine=centres(name),
         assign=parameters["policy"],
-        dispatch={"seed": parameters[SEED], "scale_estimates": parameters["scale_estimates"]},
+        dispatch={"scale_estimates": parameters["scale_estimates"]},
         quotes={},
     )
+    if experiment.draws:
+        experiment = experiment.replace(seed=parameters[SEED])
+    ran = experiment.run(progress=False)
     simulated = ran.centres
     assert simulated is not None
     return simulated.numbers() | {

@@ -30,7 +30,6 @@ class DispatchRules(msgspec.Struct, frozen=True):
     ----------
     ask : number of sites that are asked, drawn among those that can run the job; None: all.
     affinity : draw sites with the job's origin always among them.
-    seed : of the draws.
 
     Raises
     ------
@@ -39,7 +38,6 @@ class DispatchRules(msgspec.Struct, frozen=True):
 
     ask: int | None = None
     affinity: bool = False
-    seed: int = 1
 
     def __post_init__(self) -> None:
         """Check the number."""
@@ -54,6 +52,7 @@ class Dispatcher:
     assignment : task assignment policy.
     rules : see `DispatchRules`.
     estimates : source of predictions, for policies that use them.
+    seed : of the draws of the sites that are asked.
 
     Raises
     ------
@@ -65,11 +64,12 @@ class Dispatcher:
         assignment: Assignment,
         rules: DispatchRules | None = None,
         estimates: Estimates | None = None,
+        seed: int = 1,
     ) -> None:
         _check_base(assignment)
         self._assignment = assignment
         self._rules = DispatchRules() if rules is None else rules
-        self._generator = random.Random(self._rules.seed)
+        self._generator = random.Random(seed)
         self._predictor: Predictor | None = None
         predicts = isinstance(assignment, Assignment) and assignment.predicts
         if predicts and estimates is not None:

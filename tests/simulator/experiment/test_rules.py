@@ -69,6 +69,12 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
      {"jobs": RESIZABLE, "quotes": {"run_times": "exact"}}),
     ("assign", "needs a machine of several centres", {"assign": "random"}),
     ("dispatch", "needs a machine of several centres", {"dispatch": {"ask": 2}}),
+    *((f"dispatch.{field}", "does not apply to grid-backfilling",
+       {**AT_CENTRES, "assign": "grid-backfilling", "dispatch": {field: value}})
+      for field, value in (("ask", 1), ("affinity", True), ("redispatch", "quote"))),
+    ("dispatch.affinity", "all centres are asked", {**AT_CENTRES, "dispatch": {"affinity": True}}),
+    ("dispatch.redispatch", "jobs wait in the queue of the dispatcher",
+     {**AT_CENTRES, "assign": "central-queue", "dispatch": {"redispatch": "quote"}}),
     ("processors", "the machine names the number", {"machine": TREE, "processors": 8}),
     ("sharing", "sharing and contiguity both change run times",
      {"machine": SHARED, "sharing": "table", "contiguity": 0.5}),
@@ -216,6 +222,10 @@ def test_what_draws_takes_a_seed(workload: Jobs, jobs: Jobs, tmp_path: Path) -> 
             "machine: network.dim: unknown field; did you mean dims",
         ),
         ({"pool": 5}, "pool: must be a text or a mapping, got 5"),
+        (
+            {**AT_CENTRES, "assign": "random", "dispatch": {"seed": 2}},
+            "dispatch.seed: unknown field; all draws have the seed of the experiment",
+        ),
         ({"sharing": "tables"}, "sharing.windows: must be table or changes, got 'tables'"),
         ({"contiguity": 2, "select": "first-fit"}, "contiguity: speedup must be >= 0 and < 1"),
     ],

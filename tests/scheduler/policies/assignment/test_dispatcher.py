@@ -154,7 +154,7 @@ def test_several_sites_are_chosen_by_their_load() -> None:
 
 def test_only_some_sites_are_asked() -> None:
     sites = [Answering(str(i), wait=float(i + 1)) for i in range(50)]
-    dispatcher = Dispatcher(LessWaitTime(), DispatchRules(ask=5, seed=3))
+    dispatcher = Dispatcher(LessWaitTime(), DispatchRules(ask=5), seed=3)
     for number in range(20):
         dispatcher.choose(SiteRequest(number, JobSpec(1, 60.0), 60.0), sites)
     assert sum(len(site.quotes) for site in sites) == 100
