@@ -145,6 +145,8 @@ MOST_COMMENTS, SHOWN = 1 << 24, 80
 #: Further resources that a header names, at most.
 MOST_RESOURCES = 100
 
+#: First bytes of packed files that are not read -> their form.
+_OTHER_FORMS = {b"BZh": "bzip2", b"\xfd7zXZ": "xz", b"PK\x03\x04": "zip", b"(\xb5/\xfd": "zstd"}
 _BLANKS = bytes.maketrans(b"\t\r\v\f,", b"     ")
 
 
@@ -306,7 +308,11 @@ def _blocks(path: str | Path) -> Iterator[bytes]:
     """Bytes of a file, unpacked, in blocks of whole lines."""
     try:
         with open(path, "rb") as raw:
-            packed = raw.read(2) == b"\x1f\x8b"
+            start = raw.read(6)
+            for mark, form in _OTHER_FORMS.items():
+                if start.startswith(mark):
+                    raise ReshapeError(f"{path}: is packed as {form}; unpack it, or use gzip")
+            packed = start.startswith(b"\x1f\x8b")
             raw.seek(0)
             with gzip.open(raw) if packed else raw as file:
                 mark = file.read(len(BOM_UTF8))  # which some editors put before the text

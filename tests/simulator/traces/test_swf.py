@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import lzma
 from pathlib import Path
 
 import numpy as np
@@ -136,6 +138,11 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
         read_text(tmp_path, "")
     with pytest.raises(ReshapeError, match=r"a\.swf: the trace has no jobs, only comments"):
         read_text(tmp_path, "; nothing\n")
+    for form, pack in (("bzip2", bz2.compress), ("xz", lzma.compress)):
+        other = tmp_path / "small.swf.other"
+        other.write_bytes(pack(SMALL.read_bytes()))
+        with pytest.raises(ReshapeError, match=f"is packed as {form}; unpack it, or use gzip"):
+            swf.read(other)
     cut = tmp_path / "cut.swf.gz"
     cut.write_bytes(gzip.compress(SMALL.read_bytes())[:-2000])
     with pytest.raises(ReshapeError, match=r"cut\.swf\.gz: the packed data is damaged or cut off"):
