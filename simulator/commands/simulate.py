@@ -38,7 +38,7 @@ from simulator.commands.options import (
 )
 from simulator.engine.costs import ResizeCost
 from simulator.engine.physics import ContiguityGain, SharingRules
-from simulator.experiment.experiment import Experiment
+from simulator.experiment.experiment import Experiment, put
 from simulator.experiment.jobs import JobFields, field_of
 from simulator.experiment.run import SCHEDULE, Simulation
 from simulator.experiment.settings import QuoteRules, Settings
@@ -145,13 +145,6 @@ _PATHS: dict[str, FieldPath] = {
         )
     },
 }  # fmt: skip
-#: Field that may be a name or a number -> the field below it for which that stands.
-_SHORT = {
-    "scenario": "name",
-    "sharing": "windows",
-    "contiguity": "speedup",
-    **dict.fromkeys(("queue_order", "backfill_order", "estimates", "select"), "policy"),
-}
 #: Columns of the table that compares pools: heading -> (key of the result, format).
 _COLUMNS = {
     "ALLOCATIONS": ("allocations", "d"),
@@ -405,12 +398,8 @@ class Described:
             self.experiment = Experiment.of_tree(self._tree, folder)
 
     def _put(self, path: FieldPath, value: Any, option: str) -> None:
-        """Set a value; a field on its way that has the short form becomes a mapping."""
-        top = path[:1]
-        held, main = self._tree.get(top), _SHORT.get(str(path[0]))
-        if len(path) > 1 and main is not None and isinstance(held, str | int | float):
-            self._tree.override(top, {main: held}, self._tree.origin(top))
-        self._tree.override(path, value, Origin(option))
+        """Set a value, and note the option that does."""
+        put(self._tree, path, value, Origin(option))
         self._set[option] = dotted(path)
 
     @contextmanager

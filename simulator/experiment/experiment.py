@@ -18,7 +18,7 @@ from scheduler.core.core import Core
 from scheduler.policies.registry import kind_of_policy, known, name_of
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario, to_data
-from scheduler.text.located import Located, converted
+from scheduler.text.located import FieldPath, Located, Origin, converted
 from simulator.engine.physics import ContiguityGain, SharingRules
 from simulator.experiment import rules
 from simulator.experiment.columns import NAMES, Frame, plain_numbers
@@ -68,35 +68,27 @@ class Experiment(Settings, frozen=True, dict=True, omit_defaults=True):
 
         Parameters
         ----------
-        changes : by field. A name with dots is a field of the jobs or of the scenario, as in
+        changes : by field. A name with dots is a field below one, as in
             ``replace(**{"jobs.resizable.share": 0.5, "scenario.resizing.slack": 2})``.
 
         Raises
         ------
         ConfigError : an unknown field; see `Experiment`.
         """
+        _check_names(name.partition(".")[0] for name in changes)
         whole = {name: value for name, value in changes.items() if "." not in name}
+        tree = Located()
         for name, value in changes.items():
-            field, dot, below = name.partition(".")
-            if not dot:
-                continue
-            current = whole.get(field, getattr(self, field, None))
-            if field == "jobs":
-                whole[field] = _jobs(current).with_field(below, value)
-            elif field == "scenario" and isinstance(current, str | Mapping):
-                named = {"name": current} if isinstance(current, str) else current
-                others = {key: known for key, known in named.items() if key != below}
-                whole[field] = {**others, below: value}  # of two for one field the last counts
-            elif field == "scenario":
-                what = type(current).__name__
-                fix = "give the scenario by name or as a mapping, or change the object"
-                raise ConfigError(f"the scenario is an object ({what}); {fix}", field=name)
-            else:
-                _check_names([field])
-                text = f"only jobs and scenario are set by dots; give {field}"
-                raise ConfigError(text, field=name)
-        _check_names(whole)
-        return msgspec.structs.replace(self, **whole)
+            path = tuple(name.split("."))
+            if len(path) > 1:
+                if path[0] not in tree.values:
+                    current = whole.get(path[0], getattr(self, path[0]))
+                    tree.values[path[0]] = _below(current, path[0])
+                put(tree, path, plain_numbers(value), Origin())
+        if "jobs" in tree.values:
+            table = _jobs(whole.get("jobs", self.jobs)).table
+            tree.values["jobs"] = Jobs.of(converted(tree.values["jobs"], JobFields, "jobs"), table)
+        return msgspec.structs.replace(self, **(whole | tree.values))
 
     def run(
         self, *, whole_trace: bool = False, progress: bool = True, watch: Watch | None = None
@@ -265,6 +257,42 @@ def _check_names(fields: Iterable[str]) -> None:
         if name not in Experiment.__struct_fields__:
             fix = nearest(name, Experiment.__struct_fields__)
             raise ConfigError(f"unknown field{fix}", field=name)
+
+
+#: Field that may be a name or a number -> the field below it for which that stands.
+_SHORT = {
+    "scenario": "name",
+    "sharing": "windows",
+    "contiguity": "speedup",
+    **dict.fromkeys(("queue_order", "backfill_order", "estimates", "select"), "policy"),
+}
+
+
+def put(tree: Located, path: FieldPath, value: Any, origin: Origin) -> None:
+    """Set a field in the data of an experiment, or one below a field.
+
+    A field on the way that has the short form becomes a mapping.
+
+    Raises
+    ------
+    ConfigError : a field on the way has no fields below it, or none that are set one by one.
+    """
+    top = path[:1]
+    held, main = tree.get(top), _SHORT.get(str(path[0]))
+    if len(path) > 1 and main is not None and isinstance(held, str | int | float):
+        tree.override(top, {main: held}, tree.origin(top))
+    elif isinstance(held, dict):
+        held.pop(".".join(map(str, path[1:])), None)  # the same field, written with dots
+    if path[:2] == ("jobs", "columns"):
+        raise ConfigError("unknown field; give other jobs", field="jobs.columns")
+    tree.override(path, value, origin)
+
+
+def _below(value: Any, name: str) -> Any:
+    """Plain data of a field, of which parts can be changed."""
+    if name == "jobs":
+        return msgspec.to_builtins(_jobs(value).fields)
+    return {} if value is None else _plain(value, name)
 
 
 def _jobs(jobs: Any, folder: Path | None = None) -> Jobs:

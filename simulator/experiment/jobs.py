@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -57,14 +57,6 @@ class JobFields(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_de
     rules: Rules = Rules()
     first: Annotated[int, msgspec.Meta(ge=1)] | None = None
     resizable: Resizable | None = None
-
-
-def _with_member(data: Any, path: Sequence[str], value: Any) -> Any:
-    """Copy of plain data with another value at a path."""
-    if not path:
-        return value
-    members = data if isinstance(data, Mapping) else {}
-    return {**members, path[0]: _with_member(members.get(path[0]), path[1:], value)}
 
 
 class Jobs:
@@ -230,19 +222,6 @@ class Jobs:
         if isinstance(cost, ResizeCost):
             options["cost"] = msgspec.structs.asdict(cost)
         return self._changed(resizable=converted(plain_numbers(options), Resizable, "resizable"))
-
-    def with_field(self, path: str, value: Any) -> Jobs:
-        """Change a field of `JobFields`, or one below it, such as ``"resizable.share"``.
-
-        Raises
-        ------
-        ConfigError : an unknown field, or a value that it cannot have.
-        """
-        if path.partition(".")[0] == "columns":
-            raise ConfigError("unknown field; give other jobs", field="jobs.columns")
-        fields = msgspec.to_builtins(self.fields)
-        changed = _with_member(fields, path.split("."), plain_numbers(value))
-        return Jobs.of(converted(changed, JobFields, "jobs"), self.table)
 
     def load(
         self,

@@ -157,8 +157,8 @@ def sweep(
     Parameters
     ----------
     experiment : gives the fields of every point, except the axes.
-    grid : axis, a field of `Experiment`, or one of its jobs or scenario as in `Experiment.replace`
-        -> its values. The last axis varies fastest.
+    grid : axis, a field of `Experiment` or one below it as in `Experiment.replace` -> its values.
+        The last axis varies fastest.
     workers : number of points that are computed at a time; None: one for each CPU here.
     executor : computes the points: an executor, or a function without arguments that makes one,
         such as `get_executor` of a client of dask, or `loky.get_reusable_executor`. If a point ends

@@ -34,7 +34,7 @@ from scheduler.text.located import Located
 from simulator import Experiment, Jobs, Simulation, simulate
 from simulator.engine.engine import Engine, check_conservation
 from simulator.engine.jobs import SimJob
-from simulator.engine.physics import ContiguityGain, Sharing
+from simulator.engine.physics import ContiguityGain, Sharing, SharingRules
 from simulator.experiment.settings import OF_SCENARIO, scenario_of
 from simulator.many_centres.rules import described_centres, rules_named
 from simulator.many_centres.run import site_of
@@ -626,19 +626,34 @@ def test_replace_below_a_field() -> None:
     assert made.jobs == jobs.with_resizable(
         share=0.5, speedup="amdahl:serial=0.02", expand_least=0.5
     ).with_rules(ties="number").first(3)
-    assert made.scenario == {"name": "malleable", "resizing.slack": 2}
+    assert made.scenario == {"name": "malleable", "resizing": {"slack": 2}}
     again = made.replace(**{"scenario.resizing.slack": 3, "scenario.resizing.settle": 2})
-    assert again.scenario == {"name": "malleable", "resizing.slack": 3, "resizing.settle": 2}
+    assert again.scenario == {"name": "malleable", "resizing": {"slack": 3, "settle": 2}}
+    assert made.scenario == {"name": "malleable", "resizing": {"slack": 2}}
     other = {"scenario": "steady", "scenario.resizing.settle": 2}
-    assert made.replace(**other).scenario == {"name": "steady", "resizing.settle": 2}
+    assert made.replace(**other).scenario == {"name": "steady", "resizing": {"settle": 2}}
     costs = first.replace(**{"jobs.resizable.cost.join_s": 3.0}).jobs.fields.resizable
     assert costs is not None
     assert costs.cost == {"join_s": 3.0}
     assert first.replace(**{"jobs.resizable": None}).jobs.fields.resizable is None
 
 
-def test_what_replace_sets_below_a_scenario_counts_last() -> None:
-    both = {"name": "malleable", "resizing.slack": 2, "resizing": {"slack": 3}}
+def test_replace_below_other_fields() -> None:
+    shared = Experiment(COLUMNS, machine=SHARED, sharing="changes")
+    ratio = shared.replace(**{"sharing.penalty": "ratio"})
+    assert ratio.shared == SharingRules(windows="changes", penalty="ratio")
+    asks = Experiment(COLUMNS, machine=CENTRES).replace(**{"dispatch.ask": 1, "seed": 2})
+    assert asks.dispatch == {"ask": 1}
+    aging = shared.replace(queue_order="aging", **{"queue_order.refresh_s": 5})
+    assert aging.queue_order == {"policy": "aging", "refresh_s": 5}
+    easy = Experiment(COLUMNS, scenario=scenario("easy"))
+    assert easy.replace(**{"scenario.max_restarts": 2}).chosen.max_restarts == 2
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_what_replace_sets_below_a_scenario_counts_last(order: int) -> None:
+    fields = [("resizing.slack", 2), ("resizing", {"slack": 3})][::order]
+    both = {"name": "malleable", **dict(fields)}
     made = Experiment(COLUMNS, scenario=both).replace(**{"scenario.resizing.slack": 4})
     assert scenario_of(made.scenario, dict.fromkeys(OF_SCENARIO)) == scenario(
         "malleable", {"resizing.slack": 4}
@@ -654,16 +669,14 @@ def test_what_replace_sets_below_a_scenario_counts_last() -> None:
         ("jobs.columns", {}, "jobs.columns: unknown field"),
         ("scenario.backfil.max_jobs", 2, "unknown field 'backfil'; did you mean backfill"),
         ("scenario.", 2, "scenario.: unknown field"),
-        ("sharing.penalty", "ratio", "sharing.penalty: only jobs and scenario are set by dots"),
+        ("load.share", 2, "load: must be a mapping, got 0.5"),
         ("sharings.penalty", "ratio", "sharings: unknown field; did you mean sharing?"),
     ],
 )
 def test_a_field_below_another_that_cannot_be(name: str, value: Any, says: str) -> None:
     with pytest.raises(ConfigError) as raised:
-        Experiment(COLUMNS).replace(**{name: value})
+        Experiment(COLUMNS, load=0.5).replace(**{name: value})
     assert says in str(raised.value)
-    with pytest.raises(ConfigError, match=r"the scenario is an object \(Scenario\); give"):
-        Experiment(COLUMNS, scenario=scenario("easy")).replace(**{"scenario.max_restarts": 2})
 
 
 def test_numpy_numbers_within_fields_are_plain() -> None:
