@@ -56,14 +56,16 @@ class Csr(Ragged):
     def local(self) -> csr_array:
         """Rows of this rank with global column indices, scipy.sparse.csr_array (own rows, columns).
 
-        Values in its `data` may be changed in place; resizes keep them. The structure is fixed.
+        The values in its `data` may be changed; resizes keep them. The structure is fixed.
         After a resize this is another matrix, and the previous one is out of date.
 
         Raises
         ------
-        ReshapeError : this process has no part of it yet, or no longer.
+        ReshapeError : this process has no part of it yet, or no longer; or the program has changed
+            the structure.
         """
         counts, (indices, data) = self.counts.local, (part.local for part in self.values)
+        self._take_values()
         if self._built is None:
             self._built = _matrix(self.shape[1], counts, indices, data)
         return self._built
@@ -91,14 +93,39 @@ class Csr(Ragged):
             )
         self.values[1].local = value.data
 
+    def _take_values(self) -> None:
+        """Take the values of an array that the program has put in the place of ``local.data``.
+
+        SciPy does the same where an entry is added or removed.
+
+        Raises
+        ------
+        ReshapeError : the program has changed the structure.
+        """
+        built, (indices, data) = self._built, (part.local for part in self.values)
+        if built is None or (built.indices is indices and built.data is data):
+            return
+        counts = np.diff(built.indptr)
+        if not (
+            np.array_equal(counts, self.counts.local) and np.array_equal(built.indices, indices)
+        ):
+            raise ReshapeError(
+                f"csr {self.name!r}: the program has added or removed entries of its local part, "
+                "whose structure is fixed by assemble(): store zeros where values come later, and "
+                "change the values in local.data"
+            )
+        self.values[1].local = built.data
+        built.indices, built.data = indices, data
+
     def gather(self) -> csr_array | None:
         """Collective over app.comm. Return the whole matrix on rank 0, and None elsewhere.
 
         Raises
         ------
         ReshapeError : on every rank: rank 0 has no memory for it. Also if this process has no part
-            of it yet, or no longer.
+            of it yet, or no longer; or the program has changed the structure.
         """
+        self._take_values()
         counts, indices, data = (part.gather() for part in self.parts)
         if counts is None or indices is None or data is None:
             return None
@@ -136,6 +163,10 @@ class Csr(Ragged):
             entries = values[: own.indptr[-1]]  # of a matrix in longer arrays
             plan.run(comm, entries.astype(part.dtype, copy=False), part.local)
         self.counts.local = counts[slice(*after.rows[comm.rank : comm.rank + 2])]
+
+    def pack(self, size: int) -> None:
+        """Take the values of the program; see `Ragged.pack`."""
+        self._take_values()
 
     def next_rows(self, counts: Counts, size: int) -> Cuts:
         """Rows of each process: equal numbers of rows, or of entries."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from application_scripts import check_wrong_use, script
 from driver import Driver
-from scipy.sparse import csr_array
+from scipy.sparse import SparseEfficiencyWarning, csr_array
 
 import reshape
 from redistribution import Plan
@@ -146,6 +146,42 @@ def test_a_matrix_whose_entries_do_not_arrive_is_empty(monkeypatch: pytest.Monke
         assert A.local.nnz == 0
         A.assemble(np.ones((1, 4)))
         assert A.local.nnz == 4
+
+
+def test_values_that_replace_those_of_a_matrix_are_kept(tmp_path: Path) -> None:
+    """Another array as `data` is SciPy's usual way to change them."""
+    body = """
+        A = app.csr("A", (12, 12))
+        if app.is_fresh_start:
+            A.assemble(np.eye(12) if app.comm.rank == 0 else None)
+        for step in app.iterations(20):
+            A.local.data = A.local.data + 1
+        whole = A.gather()
+        if whole is not None:
+            assert (whole.toarray() == 21 * np.eye(12)).all()
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        driver.start(1, "first")
+        assert driver.expand(1).ok
+        assert driver.expand(1).ok
+        driver.finish()
+
+
+@on_4_ranks
+@pytest.mark.parametrize("then", ["local", "gather"])
+@pytest.mark.parametrize("change", ["add", "remove"])
+def test_another_structure_of_a_matrix_is_an_error(change: str, then: str) -> None:
+    with reshape.application() as app:
+        A = app.csr("A", (4, 4))
+        A.assemble(np.eye(4)[[app.comm.rank]])
+        if change == "add":
+            with pytest.warns(SparseEfficiencyWarning):
+                A.local[0, (app.comm.rank + 1) % 4] = 5
+        else:
+            A.local.data[:] = 0
+            A.local.eliminate_zeros()
+        with pytest.raises(ReshapeError, match="csr 'A': the program has added or removed entries"):
+            _ = A.local if then == "local" else A.gather()
 
 
 FAULTS = {
