@@ -19,8 +19,11 @@ from reshape.data.arrays import Array, Processes
 from reshape.data.declarations import ArrayDivision, Declaration, declare, divide
 from reshape.errors import ReshapeError
 
-#: Words of the state of a generator: state and increment of 128 bits, and a kept half of a draw.
+_KIND = "PCG64DXSM"
+#: Words of the state of a generator: state and increment of 128 bits, flags, a kept half of a draw.
 _WORDS = 6
+#: Number that `Generator.spawn` adds to the flags for each stream that it has made.
+_SPAWNED = 2
 _WORD = 2**64 - 1
 #: Numbers of items are less: a larger one would have the stream of two smaller ones.
 _ITEMS = 2**32
@@ -56,12 +59,18 @@ def declare_streams(name: str, seed: int, like: Declaration | None) -> Declarati
     return declare(name, "streams", shape, (number,), "<u8", "C", division)
 
 
-def _generator(declaration: Declaration, *key: int) -> np.random.Generator:
-    """Generator with a stream of its own for each name, seed and key."""
+def _generator(declaration: Declaration, *key: int, spawned: int = 0) -> np.random.Generator:
+    """Generator with a stream of its own for each name, seed and key.
+
+    Parameters
+    ----------
+    spawned : number of streams that `Generator.spawn` has made of it.
+    """
     from numpy.random import PCG64DXSM, Generator, SeedSequence
 
     (seed,), name = declaration.detail, zlib.crc32(declaration.name.encode())
-    return Generator(PCG64DXSM(SeedSequence(seed, spawn_key=(name, *key))))
+    sequence = SeedSequence(seed, spawn_key=(name, *key), n_children_spawned=spawned)
+    return Generator(PCG64DXSM(sequence))
 
 
 class StreamStates(Array):
@@ -75,15 +84,28 @@ class StreamStates(Array):
         states = self.local
         if self._generators is None:
             (rows, _) = self.layout.global_indices(self.job.comm.rank)
-            self._generators = [_generator(self.declaration, row) for row in rows.tolist()]
-            for generator, words in zip(self._generators, states.tolist(), strict=True):
+            self._generators = []
+            for row, words in zip(rows.tolist(), states.tolist(), strict=True):
+                generator = _generator(self.declaration, row, spawned=words[4] // _SPAWNED)
                 if any(words):
                     generator.bit_generator.state = _state_of(words)
+                self._generators.append(generator)
         return self._generators
 
     def pack(self) -> None:
-        """Write the states of the generators into the local part."""
+        """Write the states of the generators into the local part.
+
+        Raises
+        ------
+        ReshapeError : the program has put one of another kind into the list.
+        """
         for row, generator in enumerate(self._generators or ()):
+            kind = type(generator.bit_generator).__name__
+            if kind != _KIND:
+                raise ReshapeError(
+                    f"streams {self.name!r}: row {row} has a generator of {kind} in the place of "
+                    "its own: draw from those of local, and keep others in app.state or in items"
+                )
             self.local[row] = _words_of(generator)
 
     def _forget(self) -> None:
@@ -92,16 +114,18 @@ class StreamStates(Array):
 
 def _words_of(generator: np.random.Generator) -> list[int]:
     state = generator.bit_generator.state
+    sequence = generator.bit_generator.seed_seq
+    spawned = sequence.n_children_spawned if isinstance(sequence, np.random.SeedSequence) else 0
     numbers = state["state"]["state"], state["state"]["inc"]
     halves = [half for number in numbers for half in (number & _WORD, number >> 64)]
-    return [*halves, state["has_uint32"], state["uinteger"]]
+    return [*halves, state["has_uint32"] + _SPAWNED * spawned, state["uinteger"]]
 
 
 def _state_of(words: list[int]) -> dict[str, object]:
     return {
-        "bit_generator": "PCG64DXSM",
+        "bit_generator": _KIND,
         "state": {"state": words[0] | words[1] << 64, "inc": words[2] | words[3] << 64},
-        "has_uint32": words[4],
+        "has_uint32": words[4] % _SPAWNED,
         "uinteger": words[5],
     }
 

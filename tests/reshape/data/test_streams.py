@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from application_scripts import script
+from driver import Driver
 from example_counts import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +19,7 @@ from reshape.data.declarations import declare
 from reshape.data.segments import RankMemory
 from reshape.data.streams import StreamStates, declare_streams
 from reshape.errors import ReshapeError
+from reshape.wire.messages import Join
 
 on_4_ranks = pytest.mark.mpi(min_size=4)
 #: Draws that leave different things in a generator.
@@ -24,6 +28,7 @@ DRAWS = [
     lambda rng: rng.normal(size=3).tolist(),
     lambda rng: rng.integers(100, dtype=np.int32),
     lambda rng: rng.permutation(4).tolist(),
+    lambda rng: [child.random() for child in rng.spawn(2)],
 ]
 
 
@@ -50,6 +55,25 @@ def test_a_stream_continues_where_its_state_was_packed(draws: list, begun: int) 
         assert [draw(states.generators[row]) for draw in DRAWS] == [
             draw(expected[row]) for draw in DRAWS
         ]
+
+
+def test_a_generator_of_another_kind_is_an_error(tmp_path: Path) -> None:
+    """Its state cannot be that of the stream."""
+    body = """
+        streams = app.rng("noise", like=app.rows("u", (4,)))
+        for step in app.iterations(20):
+            streams.local[1] = np.random.default_rng(step)
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        group = driver.start(1, "first")
+        joining = driver.ready(1)
+        driver.decide = lambda _: Join(serial=1, group=1, size=1)
+        driver.serve(lambda: group.process.poll() is not None)
+        assert group.process.returncode == 1
+        why = "streams 'noise': row 1 has a generator of PCG64 in the place of its own"
+        assert why in group.text
+        assert why in driver.faults[0].why
+        driver.kill(joining)
 
 
 @on_4_ranks
