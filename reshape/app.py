@@ -6,13 +6,11 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
-from itertools import zip_longest
 from math import inf, isnan
 from operator import index
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
-from zlib import crc32
 
 from mpi4py import MPI
 
@@ -24,8 +22,8 @@ from reshape.abort import (
     tell,
     write_whole_lines,
 )
-from reshape.agree import all_values
 from reshape.data.each_size import ClosingError, EachSize
+from reshape.data.equal_ranks import check_ranks
 from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
 from reshape.data.spares import Spares
 from reshape.derived import retire_derived, text_of_many, watch
@@ -486,7 +484,7 @@ class Application(Registrations):
 
     def _begin_iterations(self, job: JobContext, total: int | None) -> None:
         """Collective over job.comm. End the registrations; let a group that joins wait for it."""
-        _check_ranks(job, total)
+        check_ranks(job, total)
         source = os.environ.get("RESHAPE_RESTART_FROM")
         if source and self._checkpointing is None:
             raise ReshapeError(
@@ -531,21 +529,3 @@ class Application(Registrations):
                     self.report(**facts)
             if job.goes_on and self._link is not None:
                 resize_point(job, self._link)
-
-
-def _check_ranks(job: JobContext, total: int | None) -> None:
-    """Collective over job.comm. Name the first difference in registrations or loops of ranks."""
-    loops = all_values(job.comm, (crc32(repr(job.signature).encode()), total))
-    rank = next((rank for rank, each in enumerate(loops) if each != loops[0]), 0)
-    if not rank:
-        return
-    pairs = zip_longest(*map(job.comm.bcast, [job.signature] * 2, (0, rank)))
-    ours, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
-    texts = ours or "nothing more", theirs or "nothing more"
-    if ours == theirs:
-        counts = ["no number of" if loops[r][1] is None else loops[r][1] for r in (0, rank)]
-        texts = f"a loop with {counts[0]} iterations", f"one with {counts[1]}"
-    raise ReshapeError(
-        f"rank 0 has {texts[0]}, rank {rank} {texts[1]}: all ranks make the same registrations in"
-        " the same order, and the same loops"
-    )

@@ -264,8 +264,7 @@ class Registrations:
         share = Items(declaration, self._here())
         self._register_ragged(share, 0)
         if self._is_fresh_start:
-            cuts, rank = Cuts.even((len(listed),), self.comm.size).offsets, self.comm.rank
-            share.begin(listed[cuts[rank] : cuts[rank + 1]])
+            share.begin(listed)
         return share
 
     def particles(

@@ -112,6 +112,11 @@ class JobContext(Processes, eq=False):
         """Whether the loop has another iteration, unless the program leaves it."""
         return self.total is None or self.iteration < self.total
 
+    @property
+    def each_size_names(self) -> tuple[str, ...]:
+        """Names of the functions of `Application.each_size`, in order."""
+        return tuple(function.name for function in self.each_size)
+
     def open_each_size(self) -> None:
         """Collective over comm. Open what depends on the size and is closed, in order."""
         for function in self.each_size:

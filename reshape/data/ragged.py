@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import accumulate
 from typing import Any, TypeAlias
 
@@ -159,12 +160,19 @@ class PackedRagged(Ragged):
 
 
 class Items(PackedRagged):
-    """A list of work items in each process, which each resize distributes evenly."""
+    """A list of work items in each process, which each resize distributes evenly.
+
+    Attributes
+    ----------
+    given : all items that the program has given, pickled one by one, until the first loop begins;
+        empty if they cannot be pickled.
+    """
 
     def __init__(self, declaration: Declaration, job: Processes) -> None:
         super().__init__(declaration, job, {"bytes": np.uint8})
         self._local: list[Any] | None = None
         self._received: list[Any] | None = None
+        self.given: list[bytes] = []
 
     @property
     def local(self) -> list[Any]:
@@ -194,12 +202,15 @@ class Items(PackedRagged):
         return None if lists is None else [item for items in lists for item in items]
 
     def begin(self, items: Sequence[Any]) -> None:
-        """Make a copy of this list the items of this process."""
-        self._local = list(items)
+        """Take the even share of this process of all items."""
+        rank, cuts = self.job.comm.rank, Cuts.even((len(items),), self.job.comm.size).offsets
+        self._local = list(items[cuts[rank] : cuts[rank + 1]])
+        with suppress(Exception):  # runs code of the user's classes; a resize names such an item
+            self.given = _pickled(items)
 
     def pack(self, size: int) -> tuple[Counts, Fill]:
         """Return the bytes of each item, and all pickled items one after another."""
-        pickled = [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in self.local]
+        pickled = _pickled(self.local)
         counts = np.array([len(data) for data in pickled], np.int64)
         data = np.frombuffer(b"".join(pickled), np.uint8)
         return counts, lambda entries: np.copyto(entries, data)
@@ -217,6 +228,10 @@ class Items(PackedRagged):
         """Unpickle the items of the parts."""
         self.receive({part.name: part.local for part in self.parts})
         self._local = self._received
+
+
+def _pickled(items: Iterable[Any]) -> list[bytes]:
+    return [pickle.dumps(item, pickle.HIGHEST_PROTOCOL) for item in items]
 
 
 def cuts_of_sizes(rows: Sequence[int], entries: Sequence[int]) -> RaggedCuts:

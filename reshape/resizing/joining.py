@@ -148,7 +148,7 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature, names_of(job))
+    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature, job.each_size_names)
     value_of(merged, joining, root=merged.size - job.comm.size)
     status: JobStatus | None = value_of(merged, None, root=0)
     assert status is not None
@@ -175,20 +175,15 @@ def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
             f"the job runs {ours}, the group that joins {theirs}: "
             "the number must not depend on when a process starts"
         )
-    if joining.each_size != names_of(job):
+    if joining.each_size != job.each_size_names:
         ours, theirs = (
-            ", ".join(names) or "no function" for names in (names_of(job), joining.each_size)
+            ", ".join(names) or "no function" for names in (job.each_size_names, joining.each_size)
         )
         return (
             f"the job has given {ours} to app.each_size, the group that joins {theirs}: all "
             "processes must give the same functions in the same order"
         )
     return difference(job.signature, joining.signature)
-
-
-def names_of(job: JobContext) -> tuple[str, ...]:
-    """Names of the functions of `Application.each_size`, in order."""
-    return tuple(function.name for function in job.each_size)
 
 
 def unmerge(job: JobContext, merged: MPI.Intracomm) -> None:

@@ -20,6 +20,7 @@ from mpi4py import MPI
 from reshape.abort import abort
 from reshape.agree import RolledBackError, barrier, found_by
 from reshape.data.each_size import ClosingError
+from reshape.data.equal_ranks import check_copies, check_state
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
 from reshape.resizing.joining import Address, accept, connect
@@ -174,7 +175,8 @@ def resize_point(job: JobContext, link: Link) -> None:
             job.request.answer(decision.declined)
         return
     if job.trial is not None:
-        job.trial.check_state(job.comm, job.state)
+        check_state(job.comm, job.state)
+        check_copies(job.comm, job.arrays)
     was_first, first_group = job.comm.rank == 0, job.groups[0]
     try:
         if isinstance(decision, Join):

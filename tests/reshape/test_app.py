@@ -346,13 +346,18 @@ def test_wrong_use_raises_an_error_of_one_sentence(
     check_wrong_use(use, error)
 
 
+def files(_: MPI.Intracomm) -> Iterator[None]:
+    yield None
+
+
 @on_4_ranks
-@pytest.mark.parametrize("case", ["shape", "more", "total"])
+@pytest.mark.parametrize("case", ["shape", "more", "function", "total"])
 def test_ranks_that_differ_are_one_error_on_every_rank(case: str) -> None:
     texts = {
         "shape": "rank 0 has rows 'a' (shape=(3,), axis=(0,), dtype=<f8, order='C'), rank 2 rows "
         "'a' (shape=(4,),",
         "more": "rank 0 has nothing more, rank 2 rows 'b' (shape=(3,),",
+        "function": "rank 0 has nothing more, rank 2 files of app.each_size: all ranks make the",
         "total": "rank 0 has a loop with 5 iterations, rank 2 one with 6: all ranks make the same",
     }
     with reshape.application() as app:
@@ -360,6 +365,8 @@ def test_ranks_that_differ_are_one_error_on_every_rank(case: str) -> None:
         app.rows("a", (4 if case == "shape" and other else 3,))
         if case == "more" and other:
             app.rows("b", (3,))
+        if case == "function" and other:
+            app.each_size(files)
         with pytest.raises(ReshapeError, match=f"^{re.escape(texts[case])}"):
             app.iterations(6 if case == "total" and other else 5)
 
