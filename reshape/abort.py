@@ -48,6 +48,10 @@ _RANK_0_FIRST_S = 0.6  # head start of rank 0, so that it prints an error of all
 _ABORTED_S = 10.0
 _MOST_CHARACTERS = 500
 _READ_ONLY = "read-only"
+_APART = (
+    "a message was longer than its receiver expected: all ranks make the same collective calls in "
+    "the same order, among them gather, save, exchange, and each step of app.iterations"
+)
 
 
 def abort(error: BaseException, link: Link | None) -> NoReturn:
@@ -120,11 +124,14 @@ def explain_later_errors(link: Link | None) -> None:
     sys.excepthook = explain
 
 
-# ---------------------------------------------------------------- what belongs to an earlier size
+# ---------------------------------------------------------------- notes
 
 
 def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
-    """Add to an error of what belongs to an earlier size of the job notes that say what to use.
+    """Add to an error notes that say what to do.
+
+    They are about what belongs to an earlier size of the job, and about ranks that make different
+    collective calls.
 
     Parameters
     ----------
@@ -135,9 +142,12 @@ def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
         return
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, MPI.Exception) and cause.Get_error_class() == MPI.ERR_COMM:
-            if is_retired() and NOTE not in getattr(error, "__notes__", ()):
-                error.add_note(NOTE)
+        kind = cause.Get_error_class() if isinstance(cause, MPI.Exception) else MPI.SUCCESS
+        if kind in (MPI.ERR_COMM, MPI.ERR_TRUNCATE):
+            note = NOTE if is_retired() else ""
+            note = _APART if kind == MPI.ERR_TRUNCATE else note
+            if note and note not in getattr(error, "__notes__", ()):
+                error.add_note(note)
             return
         cause = cause.__cause__ or cause.__context__
 

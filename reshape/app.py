@@ -455,14 +455,17 @@ class Application(Registrations):
 
         Raises
         ------
-        ReshapeError : the program calls this within such a loop, or `total` is negative; or the
-            ranks have registered other data, or have another total in the first loop.
+        ReshapeError : the program calls this within such a loop, or `total` is negative; the ranks
+            have registered other data, or have another total in the first loop; or this process
+            has left the job.
         """
         job = self._here()
+        _ = self.comm  # raises the error of a process that has left
         if self._iterates:
             raise ReshapeError(
                 "app.iterations() is called within a loop of app.iterations(): processes that join "
-                "could not find their place; use one loop after another"
+                "could not find their place; use one loop after another, and keep no iterator of a "
+                "loop that was left early"
             )
         if total is not None and index(total) < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")

@@ -35,7 +35,7 @@ from reshape.data.streams import ItemStreams, RankStream, Streams, StreamStates,
 from reshape.errors import ReshapeError
 from reshape.resizing.rank_order import restore_ranks
 from reshape.resizing.restart_point import RestartPoint, SavedState
-from reshape.resizing.transaction import restarted
+from reshape.resizing.transaction import LEFT, restarted
 from reshape.wire.identity import Role
 
 if TYPE_CHECKING:
@@ -70,8 +70,16 @@ class Registrations:
 
         A resize frees the previous one, whose use then raises an MPI error. In a joining process it
         contains only the joining processes until `iterations`.
+
+        Raises
+        ------
+        ReshapeError : this process has left the job, or the block is over.
         """
-        return self._here().comm
+        job = self._here()
+        if job.comm == MPI.COMM_NULL:
+            over = "the block 'with reshape.application()' is over"
+            raise ReshapeError(f"app.comm: {over if job.group in job.groups else LEFT}")
+        return job.comm
 
     def block_cyclic(
         self,

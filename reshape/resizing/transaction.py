@@ -46,7 +46,10 @@ from reshape.world import retire
 
 log = logging.getLogger(__name__)
 
-LEFT = "this process has left the job"
+LEFT = (
+    "this process has left the job by the SystemExit of app.iterations(), which the program has "
+    "caught: write 'except Exception:', and use no data and no app.comm in a 'finally'"
+)
 
 
 # ---------------------------------------------------------------- the two sides of a resize

@@ -165,3 +165,38 @@ def test_a_program_with_fewer_loops_cannot_join(tmp_path: Path) -> None:
         assert driver.await_report(serial).why == "the group that was to join is gone"
         driver.serve(lambda: first.process.poll() is not None)
         assert first.text == "end\n"
+
+
+@pytest.mark.parametrize("use", ["app.comm.rank", "a.gather()", "app.iterations(3)"])
+def test_a_program_that_catches_the_end_of_a_process(tmp_path: Path, use: str) -> None:
+    """As by `except:` around the loop, which is meant for errors."""
+    body = f"""
+        a = app.rows("a", (12,))
+        try:
+            for step in app.iterations(100):
+                pass
+        except:
+            {use}
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        first = driver.start(1, "first")
+        assert driver.expand(1).ok
+        driver.decide = lambda _: m.Leave(serial=2, groups=[0])
+        driver.serve(lambda: first.process.poll() is not None)
+        assert first.process.returncode == 1
+        (why,) = (fault.why for fault in driver.faults)
+        assert "this process has left the job by the SystemExit of app.iterations()" in why
+        assert first.text.count("write 'except Exception:'") == 1
+
+
+def test_ranks_that_make_different_collective_calls(tmp_path: Path) -> None:
+    """The resize point of one rank meets the barrier of the other one."""
+    body = """
+        for step in app.iterations(100):
+            if step == 11 and app.comm.rank == 1: break
+        app.comm.Barrier()
+    """
+    with Driver(tmp_path, [script(tmp_path, body)]) as driver:
+        group = driver.start(2, "first")
+        driver.serve(lambda: group.process.poll() is not None)
+        assert "all ranks make the same collective calls in the same order" in driver.faults[0].why

@@ -126,6 +126,6 @@ def test_a_trial_compares_copies_at_each_resize(tmp_path: Path) -> None:
         first = driver.start(2, "first")
         assert driver.expand(1).ok
         assert driver.expand(1).ok
-        driver.decide = lambda _: Leave(serial=3, groups=(1,))
+        driver.decide = lambda _: Leave(serial=3, groups=[1])
         driver.serve(lambda: first.process.poll() is not None)
         assert driver.faults[0].why.startswith("array 'p' differs between ranks 0 and 2, which")
