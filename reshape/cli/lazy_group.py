@@ -54,6 +54,7 @@ SAME = {
     "--jobid": ("--jobs",),
     "--me": ("--user",),
     "--np": ("-n",),
+    "--parsable": ("--json",),
     "--ntasks": ("-n",),
     "--qos": ("--queue",),
     "--starttime": ("--since",),

@@ -238,18 +238,15 @@ class ListingFormat(NamedTuple):
         left = {column.field.heading for column in self.columns if column.is_left}
         return Table([column.field.heading for column in self.columns], rows, frozenset(left))
 
-    def render(
-        self, jobs: Sequence[Any], now: float, *, parsable: bool = False, heads: bool = True
-    ) -> str:
+    def render(self, jobs: Sequence[Any], now: float, *, heads: bool = True) -> str:
         """Write jobs, a line each.
 
         Parameters
         ----------
-        parsable : separate the columns of a table by ``|``.
         heads : begin with a line of headings.
         """
         if self.between is None:
-            text = render(self.table(jobs, now), parsable)
+            text = render(self.table(jobs, now))
             return text if heads else text.partition("\n")[2]
         lines = [[column.field.text(job, now) for column in self.columns] for job in jobs]
         if heads:

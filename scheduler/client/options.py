@@ -183,9 +183,6 @@ sites_option = click.option(
     " docs/sites.md.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-parsable_option = click.option(
-    "--parsable", is_flag=True, help="Separate the fields by |, for programs."
-)
 
 
 def echo_list(

@@ -44,16 +44,9 @@ def labelled(values: Mapping[str, object]) -> str:
     return "\n".join(f"{name:<{width}} {text}" for name, text in texts.items())
 
 
-def render(table: Table, parsable: bool = False) -> str:
-    """Write a table as text.
-
-    Parameters
-    ----------
-    parsable : separate the fields with ``|``, as Slurm does, instead of aligning columns.
-    """
+def render(table: Table) -> str:
+    """Write a table as text, with aligned columns."""
     lines = [table.headings, *([plain(field) for field in row] for row in table.rows)]
-    if parsable:
-        return "\n".join("|".join(field.replace("|", "/") for field in line) for line in lines)
     widths = [max(len(line[i]) for line in lines) for i in range(len(table.headings))]
     aligned = [
         "  ".join(

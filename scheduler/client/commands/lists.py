@@ -44,7 +44,6 @@ from scheduler.client.options import (
     JobRange,
     echo_json,
     json_option,
-    parsable_option,
     refuse_given,
     sites_option,
 )
@@ -166,7 +165,6 @@ def _numbers(service: Client, named: JobRange) -> ProcSet:
 @noheader_option
 @sites_option
 @json_option
-@parsable_option
 @example(
     "reshape queue --watch",
     "reshape queue --me --sort -start",
@@ -184,7 +182,6 @@ def queue(
     noheader: bool,
     sites: Path | None,
     as_json: bool,
-    parsable: bool,
     **choice: Any,
 ) -> None:
     """List queued and running jobs.
@@ -196,7 +193,7 @@ def queue(
 
     def show() -> None:
         if sites is not None:
-            actions.list_all(sites, ended=ended, as_json=as_json, parsable=parsable)
+            actions.list_all(sites, ended=ended, as_json=as_json)
             return
         listing = list_jobs(service, ended=ended, steps=steps)
         jobs = _matching(service, listing.jobs, **choice)
@@ -214,14 +211,14 @@ def queue(
             if as_json:
                 echo_json({"now": listing.now, "jobs": forecasts, "looked_ahead_s": ahead_s})
             else:
-                click.echo(render(starts_table(forecasts, jobs, listing.now), parsable))
+                click.echo(render(starts_table(forecasts, jobs, listing.now)))
                 if ahead_s is not None and any(job.start is None for job in forecasts):
                     click.echo(f"reshape: {looked_ahead(ahead_s)}", err=True)
         elif as_json:
             echo_json({"now": listing.now, "jobs": jobs})
         else:
             form = queue_format(jobs) if columns is None else columns
-            text = form.render(jobs, listing.now, parsable=parsable, heads=not noheader)
+            text = form.render(jobs, listing.now, heads=not noheader)
             if text:
                 click.echo(text)
         if not as_json:
@@ -265,7 +262,6 @@ def _refuse_without_effect(sites: Path | None, starts: bool, as_json: bool) -> N
 @format_option
 @noheader_option
 @json_option
-@parsable_option
 @example(
     "reshape history --user ann --since 2026-05-01",
     "reshape history --format jobid,state,elapsed,exitcode",
@@ -276,7 +272,6 @@ def history(
     columns: ListingFormat | None,
     noheader: bool,
     as_json: bool,
-    parsable: bool,
     **options: Any,
 ) -> None:
     """List ended jobs and their sizes.
@@ -298,7 +293,7 @@ def history(
         echo_json({"now": page.now, "jobs": page.jobs, "before": page.before})
         return
     form = ListingFormat.parse(HISTORY) if columns is None else columns
-    text = form.render(page.jobs, page.now, parsable=parsable, heads=not noheader)
+    text = form.render(page.jobs, page.now, heads=not noheader)
     if text:
         click.echo(text)
     if page.before is not None:

@@ -156,7 +156,7 @@ def _show(
         click.echo(f"the job would be submitted to {order[0].name}")
 
 
-def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
+def list_all(file: Path, *, ended: bool, as_json: bool) -> None:
     """List the jobs of all sites; those that are away get a note."""
     sites = read_sites(file)
     listings, failed = at_once(
@@ -177,6 +177,6 @@ def list_all(file: Path, *, ended: bool, as_json: bool, parsable: bool) -> None:
     for name, listing in listings.items():
         rows += [(name, *row) for row in columns.table(listing.jobs, listing.now).rows]
     head, _, left = columns.table([], 0.0)
-    click.echo(render(Table(("SITE", *head), rows, left=left | {"SITE"}), parsable))
+    click.echo(render(Table(("SITE", *head), rows, left=left | {"SITE"})))
     for line in away_lines(failed):
         click.echo(line, err=True)

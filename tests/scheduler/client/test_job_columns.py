@@ -66,14 +66,8 @@ def test_a_format_of_letters_escapes_and_cuts_nothing_off() -> None:
     assert ListingFormat.parse("%N|%o").render([job], NOW, heads=False) == rf"{nodes}|\x1b[31m"
 
 
-def test_a_table_may_be_parsable() -> None:
-    form = ListingFormat.parse("jobid,name,state")
-    assert form.render(JOBS, NOW, parsable=True).splitlines() == [
-        "JOBID|NAME|STATE",
-        "7_4|solve|FAILED",
-        "8|a/b|PENDING",
-    ]
-    assert form.render([], NOW, heads=False) == ""
+def test_a_table_without_jobs_and_headings_is_empty() -> None:
+    assert ListingFormat.parse("jobid,name,state").render([], NOW, heads=False) == ""
 
 
 @pytest.mark.parametrize(

@@ -23,9 +23,8 @@ def test_plain(text: str, shown: str) -> None:
     assert plain(text) == shown
 
 
-@pytest.mark.parametrize("parsable", [False, True])
-def test_a_row_of_a_table_is_one_line(parsable: bool) -> None:
+def test_a_row_of_a_table_is_one_line() -> None:
     table = Table(("NODE", "REASON"), [("n1", "\x1b[2Jhot\nn2  idle")])
-    lines = render(table, parsable).splitlines()
+    lines = render(table).splitlines()
     assert len(lines) == 2
     assert lines[1].endswith(r"\x1b[2Jhot\nn2  idle")
