@@ -197,7 +197,7 @@ class JobEnds:
     def _status(self, job: Job, group: int) -> m.GroupStatus | None:
         """Return the status of a group; one that ran and is not reported ended with its agent.
 
-        None: it is not known, as while an agent is silent that may still read the order to start it.
+        None: it is not known, as while a silent agent may still read the order to start it.
         """
         status = self._startup.status(job, group)
         node = self._startup.node_of(job, group)
