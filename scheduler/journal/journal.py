@@ -22,6 +22,7 @@ from typing import TypeAlias
 import msgspec
 
 from reshape.errors import ReshapeError
+from reshape.files.durable_files import DRAFT, sync_folder
 from scheduler.journal.clock import ClockAnchor, noted_ahead_s
 from scheduler.journal.journal_format import (
     IDENTITY,
@@ -44,6 +45,7 @@ from scheduler.journal.opening import (
     free_bytes,
     lacks_room,
     open_journal,
+    write_copy,
 )
 from scheduler.model.events import Event, JobEvent, ResizePoint
 from scheduler.model.job import Job
@@ -120,6 +122,32 @@ class Journal(JournalReader):
             log.error("%s: the last turn is lost, of which no message was sent", error)
         self._db.close()
         self._mark.close()
+
+    def restore_files(self) -> bool:
+        """Write the journal to its path again if a file of it was removed; call it after `commit`.
+
+        SQLite would go on with files that have no names, and all would be lost at the end.
+
+        Returns
+        -------
+        whether it was written again: this object has to be discarded, and the file opened again.
+
+        Raises
+        ------
+        OSError, sqlite3.Error : it cannot be written.
+        """
+        ((mode,),) = self._db.execute("PRAGMA journal_mode")
+        parts = ("wal", "shm") if mode == "wal" else ()
+        logs = [self.path.with_name(f"{self.path.name}-{part}") for part in parts]
+        if all(path.exists() for path in (self.path, *logs)) or not self.path.parent.is_dir():
+            return False
+        copy = self.path.with_name(f"{self.path.name}{DRAFT}")
+        write_copy(self._db, copy)
+        for path in logs:
+            path.unlink(missing_ok=True)
+        copy.replace(self.path)
+        sync_folder(self.path.parent)
+        return True
 
     def discard(self) -> None:
         """Forget what was noted since the last commit."""

@@ -449,13 +449,8 @@ def back_up(directory: Path, copy: Path) -> int:
         mark = HighWaterMark(source)  # before the journal, which may grow meanwhile
         if mark.mark is not None:
             shutil.copy2(mark.path, copy)
-        os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
-        with (
-            closing(connect_to_read(source)) as db,
-            closing(sqlite3.connect(target)) as copied,
-        ):
-            db.backup(copied)
-            copied.execute("PRAGMA journal_mode=DELETE")  # one file
+        with closing(connect_to_read(source)) as db:
+            write_copy(db, target)
         sync_folder(copy)
     except FileExistsError:
         raise ReshapeError(f"{copy} exists: name a new folder for the copy") from None
@@ -466,3 +461,16 @@ def back_up(directory: Path, copy: Path) -> int:
         raise ReshapeError(f"the copy {target} lacks {missing}")
     with reading(target) as reader:
         return reader.last_job()
+
+
+def write_copy(db: sqlite3.Connection, target: Path) -> None:
+    """Write all that a connection reads to one file, for its owner alone.
+
+    Raises
+    ------
+    OSError, sqlite3.Error : it cannot be written.
+    """
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT, 0o600))
+    with closing(sqlite3.connect(target)) as copied:
+        db.backup(copied)
+        copied.execute("PRAGMA journal_mode=DELETE")  # one file

@@ -36,7 +36,7 @@ from reshape.wire.access import AccessFile, read_access
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.connection import own_address, use_keys
 from reshape.wire.identity import slurm_job
-from scheduler.node.directory import HostPlace, ServiceDirectory
+from scheduler.node.directory import HostPlace, Lock, ServiceDirectory
 from scheduler.node.launching.cores import cores
 from scheduler.node.launching.launcher import never_began
 from scheduler.node.launching.prctl import survive_hangup
@@ -72,6 +72,7 @@ class Agent:
     directory : the directory of the service, which holds its endpoint and its secret; on another
         host what the agent has instead.
     node : name of this node.
+    lock : by which others see that an agent of the node runs.
     address : address under which other hosts reach this one.
     loses_host : whether SIGTERM or SIGINT announces that the host is taken away, as in a Slurm job.
         Otherwise the shared memory of jobs stays for the next agent of the node.
@@ -85,11 +86,13 @@ class Agent:
         self,
         directory: ServiceDirectory | HostPlace,
         node: str,
+        lock: Lock,
         address: str = "",
         loses_host: bool = False,
     ) -> None:
         self.directory = directory
         self.node = node
+        self._lock = lock
         self._remote = directory if isinstance(directory, HostPlace) else None
         self._incarnation = secrets.token_hex(8)
         self._cores = cores()
@@ -112,8 +115,6 @@ class Agent:
         self._groups = NodeGroups(directory, node)
         self._orders = self._groups.orders()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context.instance()
-        if isinstance(directory, ServiceDirectory):
-            directory.keep_open()
         self._connect(directory.endpoint)
 
     def _connect(self, endpoint: str) -> None:
@@ -220,6 +221,8 @@ class Agent:
     def _report(self, *, ends: bool = False) -> None:
         groups = self._groups
         self._reported, groups.changed = time.monotonic(), False
+        with contextlib.suppress(OSError):  # the directory is gone, or full
+            self._lock.keep()
         folders = self.directory.jobs_with_folder()
         hello = m.AgentHello(
             node=self.node,
@@ -278,6 +281,7 @@ class Agent:
             self._groups.stop("the service was stopped")
         elif isinstance(message, m.Failure):
             self._refusals.error("refused: the service answers: %s", message.message)
+            self._secret = self.directory.read_secret()  # it may have been made again
         elif not isinstance(message, m.Done):
             self._refusals.error("refused: unexpected message type %s", kind.__name__)
 
@@ -345,14 +349,15 @@ def main(
 def _serve_local(directory: ServiceDirectory, node: str) -> None:
     directory.read_secret()  # raises if it is not the directory of a service
     log_to_file(directory.log(f"agent-{node}"))
-    with directory.agent_lock(node) as locked:
-        if not locked:
+    directory.keep_open()
+    with directory.agent_lock(node) as lock:
+        if lock is None:
             log.info("an agent of %s is already running", node)
             return
         log.info("agent of %s pid=%d", node, os.getpid())
         access = directory.read_job_access()  # jobs may have processes on other hosts, too
         address = "" if access is None else own_address(access.endpoint)
-        Agent(directory, node, address=address).run()
+        Agent(directory, node, lock, address=address).run()
 
 
 def _read_agent_access(name: str) -> AccessFile:
@@ -377,7 +382,8 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         logging.basicConfig(level=logging.INFO, format=FORMAT, stream=sys.stderr)
     host = arrive(access, node)
     with contextlib.ExitStack() as stack:
-        if not stack.enter_context(host.agent_lock(node)):
+        lock = stack.enter_context(host.agent_lock(node))
+        if lock is None:
             raise ReshapeError(f"an agent of {node} already runs on this host")
         if background:
             log_file = (log_file or Path.home() / ".reshape" / f"agent-{node}.log").absolute()
@@ -396,7 +402,7 @@ def _serve_remote(access: AccessFile, node: str, background: bool, log_file: Pat
         # Slurm sends SIGTERM before it takes the node away.
         in_slurm = bool(slurm_job())
         address = own_address(access.endpoint)
-        Agent(host, node, address=address, loses_host=in_slurm).run()
+        Agent(host, node, lock, address=address, loses_host=in_slurm).run()
 
 
 def arrive(access: AccessFile, node: str) -> HostPlace:

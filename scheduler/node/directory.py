@@ -50,16 +50,68 @@ MEMORY = Path("/dev/shm")
 JOB_ACCESS = "job.json"
 
 
-@contextmanager
-def hold(lock: Path) -> Iterator[bool]:
-    """Hold a lock, a file that is created; yields False if another process holds it."""
-    with lock.open("a") as file:
+class Lock:
+    """A file that one process locks at a time; the kernel unlocks it when the process ends.
+
+    Parameters
+    ----------
+    path : the file; it is created.
+
+    Raises
+    ------
+    BlockingIOError : another process has locked it.
+    OSError : it cannot be opened.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._file = path, _locked(path)
+
+    def keep(self) -> bool:
+        """Lock the file again if it was removed; return whether this process has locked it.
+
+        Raises
+        ------
+        OSError : it cannot be opened.
+        """
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(self._path), os.fstat(self._file)):
+                return True
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            file = _locked(self._path)
         except BlockingIOError:
-            yield False
-            return
-        yield True
+            return False
+        self.release()
+        self._file = file
+        return True
+
+    def release(self) -> None:
+        """Unlock the file."""
+        os.close(self._file)
+
+
+def _locked(path: Path) -> int:
+    """Open and lock a file; return its descriptor."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+@contextmanager
+def hold(path: Path) -> Iterator[Lock | None]:
+    """Hold the lock of a file; yields None if another process holds it."""
+    try:
+        lock = Lock(path)
+    except BlockingIOError:
+        yield None
+        return
+    try:
+        yield lock
+    finally:
+        lock.release()
 
 
 class JobFolders(ABC):
@@ -170,7 +222,7 @@ class ServiceDirectory(JobFolders):
         self._descriptor = -1
 
     def keep_open(self) -> None:
-        """Keep the directory open, so that `follow` finds it, until this process ends."""
+        """Keep the directory open until this process ends: `follow` finds it, locks stay in it."""
         self._descriptor = os.open(self.path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def follow(self) -> None:
@@ -336,13 +388,18 @@ class ServiceDirectory(JobFolders):
         """Return the secret with which agents prove that they belong to the service."""
         return self._read("secret")
 
-    def lock(self) -> AbstractContextManager[bool]:
-        """Hold the lock of the service; yields False if another service holds it."""
-        return hold(self.path / "lock")
+    @property
+    def _opened(self) -> Path:
+        """Path that leads to the directory even after it was moved, if it is kept open."""
+        return self.path if self._descriptor < 0 else Path(f"/proc/self/fd/{self._descriptor}")
 
-    def agent_lock(self, node: str) -> AbstractContextManager[bool]:
-        """Hold the lock of the agent of a node; yields False if another agent holds it."""
-        return hold(self.path / f"agent-{node}.lock")
+    def lock(self) -> AbstractContextManager[Lock | None]:
+        """Hold the lock of the service; yields None if another service holds it."""
+        return hold(self._opened / "lock")
+
+    def agent_lock(self, node: str) -> AbstractContextManager[Lock | None]:
+        """Hold the lock of the agent of a node; yields None if another agent holds it."""
+        return hold(self._opened / f"agent-{node}.lock")
 
 
 class HostPlace(JobFolders):
@@ -372,8 +429,8 @@ class HostPlace(JobFolders):
         make_private(self.memory)
         write_private(self.job_access, self.settings.job_access)
 
-    def agent_lock(self, node: str) -> AbstractContextManager[bool]:
-        """Hold the lock of a node's agent on this host; yields False if another agent holds it."""
+    def agent_lock(self, node: str) -> AbstractContextManager[Lock | None]:
+        """Hold the lock of a node's agent on this host; yields None if another agent holds it."""
         make_private(self.memory)
         return hold(self.memory / f"agent-{node}.lock")
 

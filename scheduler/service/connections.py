@@ -25,7 +25,8 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from reshape.errors import ConfigError
+from reshape.errors import ConfigError, ReshapeError
+from reshape.files.private_folder import make_private
 from reshape.wire.codec import MAX_REQUEST_FRAME_BYTES, encode
 from reshape.wire.messages import Failure
 from scheduler.config.checks import parse_listen
@@ -190,6 +191,8 @@ class Connections:
         self._remote_first = False
         self._until_answers = 0
         self._files = SpareFiles([directory.socket, *directory.lanes])
+        # By path: the socket that is bound there, its domain of keys, and the file.
+        self._bound: dict[Path, tuple[zmq.Socket[bytes], bytes, os.stat_result]] = {}
 
     def bind(self) -> None:
         """Open the sockets.
@@ -204,7 +207,7 @@ class Connections:
 
     def _bind_local(self) -> None:
         _limit(self._local)
-        _bind(self._local, self._directory.socket)
+        self._bind_at(self._directory.socket, self._local)
         self._poller.register(self._local, zmq.POLLIN)
 
     def _bind_remote(self, listen: str) -> None:
@@ -227,10 +230,35 @@ class Connections:
         _limit(self._remote)
         _secure(self._remote, keys)
         for number, lane in enumerate(self._directory.lanes):
-            self._remote.setsockopt(zmq.ZAP_DOMAIN, str(number).encode())
-            _bind(self._remote, lane)
+            self._bind_at(lane, self._remote, str(number).encode())
         for readable in (self._questions, self._remote):
             self._poller.register(readable, zmq.POLLIN)
+
+    def _bind_at(self, path: Path, router: zmq.Socket[bytes], domain: bytes = b"") -> None:
+        """Bind a socket in place of what the path names.
+
+        ZeroMQ removes the file of the name that it knows at any time after it has closed a socket,
+        so it knows another name.
+        """
+        draft = path.with_name(f"~{path.name[1:]}")
+        if domain:
+            router.setsockopt(zmq.ZAP_DOMAIN, domain)
+        router.bind(f"ipc://{draft}")
+        draft.rename(path)
+        self._bound[path] = router, domain, os.stat(path)
+
+    def restore_sockets(self) -> None:
+        """Bind sockets again whose files were removed, as by a program that cleans up /tmp."""
+        for path, (router, domain, bound) in list(self._bound.items()):
+            if self._files.withholds or _is_same(path, bound):
+                continue
+            try:
+                make_private(path.parent)
+                self._bind_at(path, router, domain)
+            except (OSError, ReshapeError) as error:
+                log.warning("%s was removed, and cannot be made again: %s", path, error)
+            else:
+                log.warning("%s was removed, and is made again", path)
 
     def _reset(self, growth: int) -> None:
         """Close all connections, and with them the messages that ZeroMQ keeps for their peers."""
@@ -402,13 +430,18 @@ class Connections:
         for router in self._routers:
             router.close(linger=1000)
         self._context.term()
+        for path, (_, _, bound) in self._bound.items():
+            if _is_same(path, bound):
+                path.unlink()
         if self._gate is not None:
             self._gate.close()
 
 
-def _bind(router: zmq.Socket[bytes], path: Path) -> None:
-    path.unlink(missing_ok=True)
-    router.bind(f"ipc://{path}")
+def _is_same(path: Path, status: os.stat_result) -> bool:
+    """Whether a path leads to a file that was there before."""
+    with suppress(OSError):
+        return os.path.samestat(os.stat(path), status)
+    return False
 
 
 def _property(name: str, value: bytes) -> bytes:

@@ -32,6 +32,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -74,6 +75,11 @@ class SpareFiles:
         self._null = os.open(os.devnull, os.O_RDONLY)
         self._withheld: list[Path] = []
 
+    @property
+    def withholds(self) -> bool:
+        """Whether the names are taken away."""
+        return bool(self._withheld)
+
     def keep(self) -> None:
         """Compare the number of files with the limit."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -101,7 +107,8 @@ class SpareFiles:
     def restore(self) -> None:
         """Give the sockets their names back until the files are counted again."""
         for path in self._withheld:
-            _withheld_name(path).rename(path)
+            with suppress(FileNotFoundError):  # removed by somebody else
+                _withheld_name(path).rename(path)
         self._withheld = []
 
 

@@ -16,6 +16,7 @@ import gc
 import logging
 import os
 import signal
+import sqlite3
 import time
 from collections import Counter
 from types import FrameType
@@ -31,7 +32,7 @@ from reshape.wire.connection import ServerFile
 from scheduler.config.settings import ServeConfig
 from scheduler.journal.opening import JournalFullError
 from scheduler.journal.retention import Retention
-from scheduler.node.directory import ServiceDirectory
+from scheduler.node.directory import Lock, ServiceDirectory
 from scheduler.node.launching.prctl import survive_hangup
 from scheduler.protocol import messages as m
 from scheduler.service.assembly import Components
@@ -63,6 +64,14 @@ GARBAGE_THRESHOLDS = 20_000, 100, 100
 FAILURES, FAILURES_S = 5, 60.0
 
 
+class JournalRemovedError(Exception):
+    """A file of the journal was removed, so the service has to recover from the copy."""
+
+
+class DirectoryTakenError(ReshapeError):
+    """Another service has the directory of this one, which may write nothing there any more."""
+
+
 def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool = False) -> None:
     """Run the service of a directory in the foreground until it is stopped.
 
@@ -79,8 +88,9 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
     ReshapeError : another service runs there, or the journal cannot be used.
     """
     directory.create()
-    with directory.lock() as free, contextlib.closing(LoopWatch()) as watch:
-        if not free:
+    directory.keep_open()
+    with directory.lock() as lock, contextlib.closing(LoopWatch()) as watch:
+        if lock is None:
             raise ReshapeError(
                 f"a service runs in {directory.path} already: end it with 'reshape stop --dir"
                 f" {directory.path}' (with SIGTERM if its jobs have to continue), or choose another"
@@ -94,7 +104,7 @@ def serve(directory: ServiceDirectory, config: ServeConfig, *, accept_loss: bool
             watch.busy_since, watch.deciding = time.monotonic(), tuple
             service = None
             try:
-                service = Service(directory, config, watch, accept_loss=accept_loss)
+                service = Service(directory, config, lock, watch, accept_loss=accept_loss)
                 accept_loss = False  # it is accepted once
                 service.run()
             except ReshapeError:
@@ -117,7 +127,8 @@ class Service:
 
     Parameters
     ----------
-    directory : created, and locked for this process.
+    directory : created.
+    lock : of the directory, which this process holds.
     watch : monitors the turns of the loop; the loop notes when each begins and ends.
     accept_loss : go on with a journal of which acknowledged records are missing.
 
@@ -130,11 +141,12 @@ class Service:
         self,
         directory: ServiceDirectory,
         config: ServeConfig,
+        lock: Lock,
         watch: LoopWatch,
         *,
         accept_loss: bool = False,
     ) -> None:
-        self.directory, self.config, self._watch = directory, config, watch
+        self.directory, self.config, self._lock, self._watch = directory, config, lock, watch
         self._outbox: _Outbox = []  # leaves after the journal of the turn is written
         self._answers: _Outbox = []  # to questions; leaves also if the journal cannot be written
         self.components = Components(directory, config, self.send, accept_loss=accept_loss)
@@ -200,6 +212,9 @@ class Service:
         self.is_serving = True
         try:
             self._loop()
+        except DirectoryTakenError:
+            self._discard()
+            raise
         except ReshapeError:
             self._finish()
             raise
@@ -239,6 +254,9 @@ class Service:
             self.requests.answer_waiting(changed)
         self.requests.reads.advance()
         self._commit()
+        if now - self._looked_at > LOOK_S and not self._room.reason:
+            self._looked_at = now
+            self._restore_files()
 
     def _wait_for_room(self) -> None:
         """Decide nothing while the journal cannot be written; continue as soon as it can.
@@ -283,9 +301,7 @@ class Service:
         return False
 
     def _tick(self, heard_all: bool) -> None:
-        if self._ticked - self._looked_at > LOOK_S:
-            self._looked_at = self._ticked
-            self._restore_server_file()
+        self._keep_lock()
         self.reader.on_tick()
         self.forecaster.on_tick()
         self._retention.step()
@@ -333,6 +349,36 @@ class Service:
         endpoint, started_at = self.directory.endpoint, self.requests.started_at
         file = ServerFile(endpoint=endpoint, pid=os.getpid(), started_at=started_at)
         return msgspec.json.encode(file)
+
+    def _keep_lock(self) -> None:
+        """Lock the directory again if the file of the lock was removed.
+
+        Raises
+        ------
+        DirectoryTakenError : another service has locked it meanwhile.
+        """
+        with contextlib.suppress(OSError):  # the directory was removed, or cannot be written
+            if not self._lock.keep():
+                raise DirectoryTakenError(
+                    f"another service was started in {self.directory.path} after its file 'lock'"
+                    " was removed: this one ends, and its jobs continue"
+                )
+
+    def _restore_files(self) -> None:
+        """Make files of the directory again that were removed.
+
+        Raises
+        ------
+        JournalRemovedError : the journal was removed and is there again.
+        """
+        self._restore_server_file()
+        self._connections.restore_sockets()
+        journal = self.components.journal
+        try:
+            if journal.restore_files():
+                raise JournalRemovedError(f"{journal.path} was removed, and is written again")
+        except (OSError, sqlite3.Error) as error:
+            log.error("%s was removed, and cannot be written again: %s", journal.path, error)
 
     def _restore_server_file(self) -> None:
         """Write the file with which clients find the service again if it was changed or removed."""

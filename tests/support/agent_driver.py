@@ -28,11 +28,12 @@ from scheduler.node.directory import ServiceDirectory
 from scheduler.node.logs import log_to_file
 place = ServiceDirectory(sys.argv[1])
 log_to_file(place.log("agent-n1"))
-with place.agent_lock("n1") as locked:
-    assert locked
+place.keep_open()
+with place.agent_lock("n1") as lock:
+    assert lock
     node_groups.START_S, agent.RECONNECT_S, agent.IDLE_EXIT_S = map(float, sys.argv[2:])
     children.STAND_IN_S = 5.0
-    agent.Agent(place, "n1").run()
+    agent.Agent(place, "n1", lock).run()
 """
 
 

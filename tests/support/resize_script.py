@@ -41,7 +41,6 @@ Output lines, in this order::
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -267,7 +266,7 @@ class Script:
                 raise ValueError(f"unknown words in {line!r}")
         return m.AgentHello(
             node=node,
-            pid=os.getpid(),
+            pid=0,  # none: only its lock shows that the agent runs
             secret=self._directory.read_secret(),
             groups=list(report.groups.values()),
             restart_points=[JOB] if report.has_restart_point else [],

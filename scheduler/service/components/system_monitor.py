@@ -17,6 +17,8 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
+import psutil
+
 import reshape
 from reshape.errors import ReshapeError
 from reshape.wire.access import AccessFile
@@ -25,6 +27,7 @@ from scheduler.journal.journal import Journal
 from scheduler.model.events import Event, NodeJoined, NodeLost
 from scheduler.node.agent_starts import AgentStarts
 from scheduler.node.directory import ServiceDirectory
+from scheduler.node.processes import is_alive
 from scheduler.protocol import messages as m
 from scheduler.service.components.agent_reports import AgentReports, AgentState
 
@@ -402,7 +405,8 @@ class SystemMonitor:
         for node in self.nodes:
             agent = self.reports.agents.get(node)
             if agent is not None:
-                silent_s, gone = self._silent_s(agent), self._starts.is_gone(node)
+                silent_s = self._silent_s(agent)
+                gone = self._starts.is_gone(node) and not _runs(agent.hello.pid)
                 if heard_all and (silent_s >= self.deadlines.node_lost_s or gone):
                     log.error(
                         "node lost node=%s pid=%d: its agent is silent for %.0f s",
@@ -450,6 +454,14 @@ class SystemMonitor:
         """Send a message to the agent of a node, if there is one."""
         if node in self.reports.agents:
             self._send(self.reports.agents[node].identity, message)
+
+
+def _runs(pid: int) -> bool:
+    """Whether a process of this host runs; the file that an agent has locked may be removed."""
+    try:
+        return is_alive(psutil.Process(pid))
+    except psutil.Error:
+        return False
 
 
 def given_back_at(node: NodeConfig, now: float) -> float | None:

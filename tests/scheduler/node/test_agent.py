@@ -22,6 +22,7 @@ from agent_driver import AgentDriver, is_running
 from example_counts import repetitions
 from msgspec.structs import replace
 from process_words import words_of
+from stopped import stopped
 from waiting import LIMIT_S, wait_until
 
 from reshape.files.job_folder import RESTART_FILE, Position
@@ -521,10 +522,11 @@ def test_an_agent_that_cannot_write_the_access_file_of_jobs_serves_its_node(driv
 
 
 def test_an_agent_that_was_replaced_leaves_what_the_other_one_uses(driver):
-    """Both ran at once because the lock of the node was removed."""
+    """Both ran at once because the lock of the node was removed while one was stopped."""
     first = driver.start_agent()
-    (driver.place.path / "agent-n1.lock").unlink()
-    driver.start_agent()
+    with stopped(first.pid):
+        (driver.place.path / "agent-n1.lock").unlink()
+        driver.start_agent()
     driver.start(1, "sleep", "1000")
     running = driver.running(1)
     (driver.place.shm(1) / RESTART_FILE).write_bytes(b"")
