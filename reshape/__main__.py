@@ -60,7 +60,7 @@ SUBCOMMANDS = {
     "stop": Entry("scheduler.client.commands.jobs:stop", "Stop the scheduler service."),
     "journal": Entry(
         "scheduler.client.administration.journal:journal",
-        "Show, export, compact and prune a journal.",
+        "Show, check, copy and compact a journal.",
     ),
     "slurm-commands": Entry(
         "scheduler.client.slurm.programs:slurm_commands",

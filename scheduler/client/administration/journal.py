@@ -1,4 +1,4 @@
-"""The commands `reshape journal`: show, check, copy, export, compact, prune, and cancel jobs."""
+"""The commands `reshape journal`: show, check, copy, export, compact, and cancel jobs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from scheduler.journal.journal_format import REMOVED, SUMMARY, unseal
 from scheduler.journal.journal_reader import reading
 from scheduler.journal.opening import HighWaterMark, back_up, missing_from
 from scheduler.journal.recovery import request_cancellations
-from scheduler.journal.retention import Retention
-from scheduler.journal.retention import prune as remove_ended
+from scheduler.journal.retention import Retention, prune
 from scheduler.model.events import JobSubmitted
 from scheduler.node.directory import ServiceDirectory
 from scheduler.text.formats import counted, format_moment
@@ -40,10 +39,10 @@ directory_argument = click.argument(
 
 @click.group()
 def journal() -> None:
-    """Show, check, copy, export, compact and prune the journal of a service, and cancel its jobs.
+    """Show, check, copy, export and compact the journal of a service, and cancel its jobs.
 
-    DIR is the directory of the service. 'cancel', 'compact' and 'prune' need a service that has
-    ended. A running service removes by itself the data that its setting 'journal' does not keep.
+    DIR is the directory of the service. 'cancel' and 'compact' need a service that has ended. A
+    running service removes by itself the data that its setting 'journal' does not keep.
     """
 
 
@@ -105,33 +104,29 @@ def _facts(directory: Path) -> tuple[dict[str, Any], dict[str, int]]:
     show_default=True,
     help="Number of latest events whose resize points are kept.",
 )
+@click.option("--before", type=MOMENT, help="Also remove the jobs that ended before this time.")
 @directory_argument
-@example("reshape journal compact ~/.reshape")
-def compact(directory: Path, keep_resize_points: int) -> None:
-    """Remove old resize points, and release free space to the file system."""
+@example(
+    "reshape journal compact ~/.reshape", "reshape journal compact --before 2026-01-01 ~/.reshape"
+)
+def compact(directory: Path, keep_resize_points: int, before: float | None) -> None:
+    """Remove old resize points, and release free space to the file system.
+
+    With --before, remove ended jobs, too, with all that the journal holds of them; their numbers
+    are not reused.
+    """
+    count = 0
     with _alone(directory) as opened:
-        before = _bytes(directory)
+        size = _bytes(directory)
+        while before is not None and (removed := prune(opened, before, 1000)):
+            opened.commit()
+            count += removed
         Retention(opened, JournalConfig(keep_resize_points=keep_resize_points)).finish()
     with closing(sqlite3.connect(directory / "journal.db", isolation_level=None)) as db:
         db.execute("VACUUM")
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-    click.echo(f"{directory}: {_mib(before)}, now {_mib(_bytes(directory))}")
-
-
-@journal.command()
-@click.option(
-    "--before", type=MOMENT, required=True, help="Remove jobs that ended before this time."
-)
-@directory_argument
-@example("reshape journal prune --before 2026-01-01 ~/.reshape")
-def prune(directory: Path, before: float) -> None:
-    """Remove ended jobs with all that the journal holds of them; their numbers are not reused."""
-    count = 0
-    with _alone(directory) as opened:
-        while removed := remove_ended(opened, before, 1000):
-            opened.commit()
-            count += removed
-    click.echo(f"{directory}: removed {counted(count, 'job')}")
+    removed_jobs = "" if before is None else f", removed {counted(count, 'job')}"
+    click.echo(f"{directory}: {_mib(size)}, now {_mib(_bytes(directory))}{removed_jobs}")
 
 
 @journal.command()

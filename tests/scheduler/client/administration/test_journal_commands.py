@@ -71,9 +71,14 @@ def test_a_journal_on_a_read_only_file_system_is_read(snapshot: Path, tmp_path: 
     assert "up to job 2" in run("backup", snapshot, tmp_path / "copy").output
 
 
-def test_prune_and_compact_leave_the_other_jobs(directory: Path) -> None:
-    assert "removed 1 job" in run("prune", "--before", "2200-01-01", directory).output
-    assert "MiB, now" in run("compact", "--keep-resize-points", 0, directory).output
+def test_compact_leaves_the_other_jobs(directory: Path) -> None:
+    assert "removed" not in run("compact", directory).output
+    assert json.loads(run("info", "--json", directory).output)["ended_jobs"] == 1
+    assert "removed 0 jobs" in run("compact", "--before", "2000-01-01", directory).output
+    words = ("--before", "2200-01-01", "--keep-resize-points", 0)
+    told = run("compact", *words, directory).output
+    assert "MiB, now" in told
+    assert "removed 1 job" in told
     facts = json.loads(run("info", "--json", directory).output)
     assert (facts["rows"]["records"], facts["ended_jobs"], facts["free_bytes"]) == (1, 0, 0)
     assert facts["incomplete_up_to_batch"] > 0
@@ -131,7 +136,7 @@ def test_a_running_service_keeps_its_journal_to_itself(directory: Path) -> None:
     from scheduler.node.directory import ServiceDirectory
 
     with ServiceDirectory(directory).lock():
-        done = run("prune", "--before", "2200-01-01", directory, code=1)
+        done = run("compact", "--before", "2200-01-01", directory, code=1)
     assert "a service runs in" in str(done.exception)
 
 
