@@ -36,69 +36,38 @@ from typing import Any
 
 import msgspec
 
+sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "support"))
+from desk import Desk
+
 from reshape.errors import ReshapeError
 from reshape.wire.codec import MAX_ANSWER_BYTES, encode
-from scheduler.config.settings import NodeConfig, ServeConfig
+from scheduler.config.settings import NodeConfig
 from scheduler.model.job import FINAL
-from scheduler.node.directory import ServiceDirectory
 from scheduler.protocol import messages as m
 from scheduler.protocol.messages import decode
-from scheduler.service.assembly import Components
-from scheduler.service.driver import Driver
-from scheduler.service.permissions import owner
-from scheduler.service.reader_process import answer
-from scheduler.service.requests import RequestHandler
 
 PROCESSORS = 4
 #: Jobs in each of the three lives of the service, most of which end in it.
 JOBS = 12
 DATABASE, LOG, INDEX, MARK = "journal.db", "journal.db-wal", "journal.db-shm", "journal.mark"
 PAGE = 4096
-OWNER = owner("ann")
 #: Fields in the description of a job that change while it runs, or from one second to the next.
 CHANGING = ("reason", "processor_seconds", "processor_seconds_by_size")
 
 
-class Service:
-    """The parts of a service that decide and write, without sockets; its node has no agent."""
+class Service(Desk):
+    """A service without sockets and processes, whose node says how its jobs start and end."""
 
     def __init__(self, folder: Path) -> None:
-        self.answers: list[tuple[bytes, m.Message]] = []
-        directory = ServiceDirectory(folder)
-        directory.create()
-        config = ServeConfig(nodes=(NodeConfig("local", PROCESSORS),), scenario="fcfs-pr")
-        self.components = Components(directory, config, lambda *sent: self.answers.append(sent))
-        self.driver = Driver(self.components)
-        self.handler = RequestHandler(
-            self.components, self.driver, Counter(), self._relay, self._read, self._read
-        )
-        self.driver.register_nodes(["local"])
-        self.secret = directory.read_secret()
+        super().__init__(folder, (NodeConfig("local", PROCESSORS),), scenario="fcfs-pr")
         self.groups: dict[int, m.GroupStatus] = {}
 
-    def _relay(self, peer: bytes, frames: list[bytes]) -> None:
-        self.answers.append((peer, decode(frames, MAX_ANSWER_BYTES)))
-
-    def _read(self, peer: bytes, request: int, question: Any) -> None:
-        self._relay(peer, answer(self.components.journal, request, question))
-
-    def ask(self, message: m.Message, peer: bytes = b"peer") -> m.Message:
-        """Handle a message of a peer and the turn that follows; return the last answer to it."""
-        self.answers.clear()
-        self.handler.handle(peer, encode(message), OWNER)
-        self.handler.answer_waiting(self.driver.run_turn())
-        while self.handler.reads.pending:
-            self.handler.reads.advance()
-        self.components.journal.commit()
-        answers = [answer for to, answer in self.answers if to == peer]
-        if isinstance(answers[-1], m.Failure):
-            raise ReshapeError(answers[-1].message)
-        return decode(encode(answers[-1]), 1 << 30)
-
-    def report(self) -> None:
-        """Report the groups of all jobs, as the agent of the node does."""
-        groups = list(self.groups.values())
-        self.ask(m.AgentHello("local", 7, self.secret, groups, restart_points=[]), b"agent")
+    def answer(self, message: m.Message) -> m.Message:
+        """Return the answer to a message as its peer reads it."""
+        answered = self.ask(b"peer", message)[-1]
+        if isinstance(answered, m.Failure):
+            raise ReshapeError(answered.message)
+        return decode(encode(answered), MAX_ANSWER_BYTES)
 
     def submit(self, number: int) -> None:
         """Submit a job of one processor; the environment is as long as that of a shell."""
@@ -106,7 +75,7 @@ class Service:
         submission = m.Submission(
             ["program", str(number)], 1, 600.0, name=f"job{number}", environment=environment
         )
-        answer = self.ask(m.Submit(submission=submission))
+        answer = self.answer(m.Submit(submission=submission))
         assert isinstance(answer, m.Submitted)
         assert answer.job == number
 
@@ -117,16 +86,16 @@ class Service:
             for job in self.jobs().values():
                 if job.state == "STARTING" and job.job not in self.groups:
                     self.groups[job.job] = m.GroupStatus(job.job, 1, True, pid=number)
-            self.report()
+            self.hello([*self.groups.values()])
             running = [job for job, status in self.groups.items() if status.alive]
             for job in running[:-2]:
                 self.groups[job] = m.GroupStatus(job, 1, False, exit_code=job % 3)
-            self.report()
-        self.ask(m.ChangeJobs.one(first + JOBS - 1, m.CancelJob()))
+            self.hello([*self.groups.values()])
+        self.answer(m.ChangeJobs.one(first + JOBS - 1, m.CancelJob()))
 
     def jobs(self) -> dict[int, m.JobInfo]:
         """Return the descriptions of all jobs."""
-        answer = self.ask(m.ListJobs(ended=True))
+        answer = self.answer(m.ListJobs(ended=True))
         assert isinstance(answer, m.JobListing)
         return {job.job: job for job in answer.jobs}
 
