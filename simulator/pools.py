@@ -10,7 +10,6 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import accumulate
 from math import inf, isfinite, nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -26,6 +25,7 @@ from scheduler.model.job import Job
 from scheduler.model.machine import Machine
 from scheduler.model.orders import Kill, Order, WakeAt
 from scheduler.model.procset import ProcSet
+from scheduler.pictures import Series
 from scheduler.policies.pools.options import PoolOptions
 from scheduler.policies.pools.policy import PoolAllocation
 from scheduler.policies.pools.pool import Pool, PoolRecord
@@ -299,6 +299,8 @@ def pool_metrics(
     ended = site.ended
     granted = [allocation for allocation in ended if allocation.granted_at is not None]
     node_s = sum(allocation.node_s for allocation in granted)
+    spans = [(each.granted_at, each.ended_at, each.nodes) for each in granted]
+    held = Series.of(*np.array(spans, np.float64).reshape(-1, 3).T)
     endings = [allocation.ending for allocation in ended]
     waits = [
         allocation.granted_at - allocation.submitted_at
@@ -313,20 +315,13 @@ def pool_metrics(
         "unused_allocations": sum(not allocation.used for allocation in granted),
         "node_hours": node_s / 3600.0,
         "used_share": schedule.all_held_s / (node_s * options.processors) if node_s else nan,
-        "most_nodes": _most_nodes(granted),
+        "most_nodes": int(held.values.max(initial=0.0)),
         "mean_allocation_wait_s": sum(waits) / len(waits) if waits else nan,
         "jobs_lost": sum(allocation.jobs_lost for allocation in ended),
         "jobs_lost_processor_s": sum(allocation.lost_processor_s for allocation in ended),
         "too_long": too_long,
         "paused": site.pool.record.paused,
     }
-
-
-def _most_nodes(granted: list[EndedAllocation]) -> int:
-    """Largest number of nodes held at a time; what ends at an instant ends before what begins."""
-    changes = [(allocation.ended_at, -allocation.nodes) for allocation in granted]
-    changes += [(allocation.granted_at or 0.0, allocation.nodes) for allocation in granted]
-    return max(accumulate(nodes for _, nodes in sorted(changes)), default=0)
 
 
 def short_enough(jobs: TraceJobs, options: PoolOptions) -> NDArray[np.bool_]:

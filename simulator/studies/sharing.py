@@ -233,12 +233,9 @@ def processors_by_hour(simulated: sim.Simulation) -> Floats:
 
     The last hour, which is not complete, is left out unless it is the only one.
     """
-    at, used = simulated.schedule.in_use()
-    area = np.concatenate([[0.0], np.cumsum(used[:-1] * np.diff(at))])
-    hours = max(1, int((at[-1] - at[0]) // HOUR_S))
-    edges = at[0] + HOUR_S * np.arange(hours + 1)
-    used_by_hour: Floats = np.diff(np.interp(edges, at, area)) / HOUR_S
-    return used_by_hour
+    used = simulated.schedule.in_use()
+    hours = max(1, int((used.times[-1] - used.times[0]) // HOUR_S))
+    return used.between(used.times[0] + HOUR_S * np.arange(hours + 1))[0]
 
 
 CHAPTER_7: Final = paper("rua")

@@ -25,6 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reshape.errors import ReshapeError
+from scheduler.pictures import Series
 from scheduler.text.formats import counted
 from simulator.traces.normalise import machine_size
 from simulator.traces.swf import FIELDS, LARGEST, Column, Trace, header_field
@@ -178,15 +179,12 @@ def choose(trace: Trace, processors: int, count: int, least: float, seed: int = 
     ReshapeError : there is none.
     """
     submit = trace.columns["submit"].astype(np.float64)
-    held = _held(trace)
     first = float(submit.min())
     windows = int((float(submit.max()) - first) // WEEK_S) + 1
-    begins = first + WEEK_S * np.arange(windows)
+    edges = np.asarray(first + WEEK_S * np.arange(windows + 1), np.float64)
     jobs = np.bincount(((submit - first) // WEEK_S).astype(np.int64), minlength=windows)
-    weeks = [
-        Week(i + 1, begin, _inside(held, begin) / (processors * WEEK_S), int(jobs[i]))
-        for i, begin in enumerate(begins.tolist())
-    ]
+    columns = edges[:-1].tolist(), _utilizations(trace, processors, edges), jobs.tolist()
+    weeks = [Week(i, *values) for i, values in enumerate(zip(*columns, strict=True), 1)]
     full = [week for week in weeks if week.utilization >= least and week.jobs]
     if not full:
         busiest = max(week.utilization for week in weeks)
@@ -211,20 +209,17 @@ def cut(trace: Trace, week: Week) -> Trace:
     return Trace(trace.path, trace.header, columns, trace.oddities)
 
 
-def _held(trace: Trace) -> NDArray[np.float64]:
-    """Start, end (seconds) and processors of each job that ran, (3, n) float64.
+def _utilizations(trace: Trace, processors: int, edges: NDArray[np.float64]) -> list[float]:
+    """Share of the machine that the jobs of a log held between any two edges.
 
     A job whose wait the log does not record counts from its submission.
     """
     column = {name: trace.columns[name] for name in ("submit", "wait", "run", "processors")}
     ran = (column["run"] > 0) & (column["processors"] > 0)
+    if not ran.any():
+        return [0.0] * (len(edges) - 1)
     start = column["submit"] + np.maximum(column["wait"], 0)
-    held = np.array([start, start + column["run"], column["processors"]], dtype=np.float64)
-    return held[:, ran]
-
-
-def _inside(held: NDArray[np.float64], begin: float) -> float:
-    """Processor-seconds held in the week that begins then."""
-    start, end, processors = held
-    seconds = np.minimum(end, begin + WEEK_S) - np.maximum(start, begin)
-    return float((np.maximum(seconds, 0.0) * processors).sum())
+    spans = (start, start + column["run"], column["processors"])
+    means, _ = Series.of(*(each[ran].astype(np.float64) for each in spans)).between(edges)
+    shares: list[float] = (means / processors).tolist()
+    return shares
