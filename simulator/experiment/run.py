@@ -117,6 +117,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         """One row for each job in the order of submission; times are nan if it could not run.
 
         On shared nodes, `penalised_s` and `penalised_pct` tell what neighbours added to a run time.
+        At several centres, `origin`, `centre` and `cost` tell where a job belongs, where it ran and
+        what that cost.
         """
         schedule = self.schedule
         jobs, estimates = schedule.jobs, schedule.first_estimates
@@ -140,6 +142,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         )
         if jobs.partitions:
             columns["partition"] = np.array(jobs.partitions)[jobs.partition]
+        if self.centres is not None:
+            columns |= self.centres.columns
         if schedule.shares_nodes:
             columns["penalised_s"] = schedule.penalised_s
             columns["penalised_pct"] = schedule.penalised_pct
@@ -290,10 +294,8 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
 
     def files(self) -> dict[str, bytes]:
         """Contents of the files of the results, by name."""
-        if self.centres is not None:
-            contents = {jobs_csv.NAME: self.centres.jobs_csv()}
-        else:
-            contents = {jobs_csv.NAME: jobs_csv.encode(self.schedule, self.name)}
+        more = {} if self.centres is None else self.centres.columns
+        contents = {jobs_csv.NAME: jobs_csv.encode(self.schedule, self.name, more)}
         if self.pool is not None:
             contents[ALLOCATIONS] = self.pool.allocations_csv()
         if self.quotes.rows:

@@ -14,14 +14,11 @@ from simulator.many_centres.centres import Centres
 from simulator.many_centres.grid_backfilling import GridBackfilling
 from simulator.many_centres.rules import CentreDescription
 from simulator.results.schedule import Schedule, Window
-from simulator.traces.files import as_csv
 
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 #: Run times below this bound count as the bound in the bounded slowdown, seconds (GUIM).
 TAU_S = 60.0
-#: Columns of the table of jobs.
-COLUMNS = ("job", "origin", "centre", "processors", "submitted_s", "started_s", "ended_s", "cost")
 
 
 class CentresSchedule(msgspec.Struct, frozen=True):
@@ -166,22 +163,15 @@ class CentresSchedule(msgspec.Struct, frozen=True):
             utilization = held_s / (self.schedule.processors * makespan)
         return {"p95_processors": float(p95), "utilization_pct": 100.0 * utilization}
 
-    def jobs_csv(self) -> bytes:
-        """Write one line for each job that ran, in the order of submission, with `COLUMNS`."""
-        schedule, cost = self.schedule, self.cost.tolist()
-        all_times = schedule.jobs.submitted, schedule.started, schedule.ended
-        rows = (
-            (
-                int(schedule.jobs.numbers[i]),
-                self.origins[i],
-                self.centres[self.ran_at[i]].name,
-                int(schedule.jobs.processors[i]),
-                *(f"{times[i]:.15g}" for times in all_times),
-                f"{cost[i]:.6f}",
-            )
-            for i in self.ran.nonzero()[0].tolist()
-        )
-        return as_csv(COLUMNS, rows)
+    @property
+    def columns(self) -> dict[str, NDArray[Any]]:
+        """Home centre of each job, the centre at which it ran, and its cost there; (n,) each.
+
+        "" and nan where there is none.
+        """
+        names = np.array([*(centre.name for centre in self.centres), ""])
+        origins = np.array(self.origins, np.str_)
+        return {"origin": origins, "centre": names[self.ran_at], "cost": self.cost}
 
 
 def _spread(name: str, values: Floats) -> dict[str, float | None]:

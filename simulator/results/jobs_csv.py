@@ -6,7 +6,8 @@ has none. A group that joins counts from the end of the resize on. If the places
 were kept, a column ``places`` comes next, in the same form: ``0:0-3 62.5:0-3,12-15``;
 ``allocated_resources`` are the processors at the start then. If the dispersal of the jobs was
 measured, the columns ``mean_distance`` and ``extent`` follow (`simulator.results.placement`), and
-for a machine with partitions a column ``partition``. The last column is always
+for a machine with partitions a column ``partition``; for several centres the columns ``origin``,
+``centre`` and ``cost``. The last column is always
 ``first_prediction_s``, the run time that the scheduler expected when the job was submitted.
 """
 
@@ -14,9 +15,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from math import isnan
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -46,8 +46,15 @@ PARTITION = "partition"
 FIRST_PREDICTION = "first_prediction_s"
 
 
-def encode(schedule: Schedule, workload: str) -> bytes:
-    """Write the jobs of a schedule; one that could not run is REJECTED."""
+def encode(
+    schedule: Schedule, workload: str, more: Mapping[str, NDArray[Any]] | None = None
+) -> bytes:
+    """Write the jobs of a schedule; one that could not run is REJECTED.
+
+    Parameters
+    ----------
+    more : further columns by name, (n,) each.
+    """
     columns = _columns(schedule, workload)
     numbers = range(1, len(schedule.jobs) + 1)
     if schedule.sizes is not None:
@@ -59,6 +66,7 @@ def encode(schedule: Schedule, workload: str) -> bytes:
     if schedule.jobs.partitions:
         names = schedule.jobs.partitions
         columns[PARTITION] = [names[index] for index in schedule.jobs.partition.tolist()]
+    columns |= {name: _values(column) for name, column in (more or {}).items()}
     if schedule.first_estimates is not None:
         columns[FIRST_PREDICTION] = _values(schedule.first_estimates)
     return as_csv(columns, zip(*columns.values(), strict=True))
@@ -88,9 +96,9 @@ def _columns(schedule: Schedule, workload: str) -> dict[str, list[Any]]:
     return dict(zip(COLUMNS, columns, strict=True))
 
 
-def _values(column: NDArray[np.float64]) -> list[Any]:
-    """Numbers of a column; those that do not exist are empty."""
-    return ["" if isnan(value) else value for value in column.tolist()]
+def _values(column: NDArray[Any]) -> list[Any]:
+    """Values of a column; numbers that do not exist are empty."""
+    return ["" if value != value else value for value in column.tolist()]
 
 
 def _over_time(values: Sizes | Places) -> str:

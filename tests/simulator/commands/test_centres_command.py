@@ -43,8 +43,12 @@ def test_every_job_of_a_trace_runs_at_a_centre(machine: Path, tmp_path: Path) ->
         rows = list(csv.DictReader(file))
     assert len(rows) == 200
     assert {row["centre"] for row in rows} == {"left", "right"}
-    assert all(int(row["processors"]) <= 32 for row in rows if row["centre"] == "right")
+    sizes = {int(row["requested_number_of_resources"]) for row in rows if row["centre"] == "right"}
+    assert max(sizes) <= 32
     assert all(float(row["cost"]) == 0 for row in rows if row["centre"] == "left")
+    compared = json.loads(invoke("compare", tmp_path / "out", tmp_path / "out", "--json").stdout)
+    assert compared["same"] == 200
+    invoke("report", tmp_path / "out", "-o", tmp_path / "out.html")
     again = json.loads(invoke("simulate", SYNTHETIC_TRACE, *options).stdout)
     varying = {"wall_s", "cpu_s", "jobs_per_s", "peak_rss_mib"}
     assert {k: v for k, v in found.items() if k not in varying} == {

@@ -375,6 +375,9 @@ def test_the_metrics_of_centres_follow_from_their_table_of_jobs(tau_s: float) ->
     assert metrics["utilization_pct"] == pytest.approx(100 * held_s / (12 * makespan_s))
     assert ran.centres is not None
     at_a = ran.centres.ran_at == 0
+    assert table["centre"].tolist() == np.where(at_a, "A", "B").tolist()
+    assert table["cost"].sum() == pytest.approx(metrics["cost"])
+    assert set(table["origin"].tolist()) == {""}
     assert metrics["jobs_by_centre"] == {"A": at_a.sum(), "B": (~at_a).sum()}
     cost = 0.5 * (run * table["processors"])[at_a].sum() / 3600
     assert metrics["cost"] == pytest.approx(cost)
