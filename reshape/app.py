@@ -467,7 +467,8 @@ class Application(Registrations):
                 "could not find their place; use one loop after another, and keep no iterator of a "
                 "loop that was left early"
             )
-        if total is not None and index(total) < 0:
+        total = None if total is None else index(total)
+        if total is not None and total < 0:
             raise ReshapeError(f"app.iterations({total}): the number of iterations must be >= 0")
         loop, self._loops = self._loops, self._loops + 1
         if loop == 0:
@@ -477,7 +478,7 @@ class Application(Registrations):
         is_next = loop > job.loop and self._address is None
         if is_next:
             job.iteration = 0
-        job.loop, job.total = loop, None if total is None else index(total)
+        job.loop, job.total = loop, total
         if self._address is not None:
             address, self._address = self._address, None
             join_job(job, address)

@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from itertools import zip_longest
 from operator import index
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -377,17 +376,6 @@ def _without_defaults(shape: tuple[int, ...], division: ArrayDivision) -> ArrayD
         () if extents == plain else extents,
         by,
     )
-
-
-def difference(job: Sequence[Declaration], joiners: Sequence[Declaration]) -> str:
-    """Describe the first difference of two programs' registrations; empty if there is none."""
-    for ours, theirs in zip_longest(job, joiners):
-        if ours != theirs:
-            return (
-                f"the job has registered {ours or 'nothing more'}, "
-                f"the group that joins {theirs or 'nothing more'}"
-            )
-    return ""
 
 
 # ---------------------------------------------------------------- element types, as texts

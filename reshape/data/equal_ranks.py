@@ -8,8 +8,7 @@ the copies of arrays are compared under `reshape try` only, before each resize.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from collections.abc import Mapping
 from typing import Any
 from zlib import crc32
 
@@ -33,44 +32,21 @@ def check_ranks(job: JobContext, total: int | None) -> None:
     ------
     ReshapeError : on every rank, if there is one.
     """
+    program = job.program._replace(loop=0, total=total)
     lists = [share for share in job.ragged.values() if isinstance(share, Items)]
-    digest = crc32(repr((job.signature, job.each_size_names)).encode())
+    digest = crc32(repr(program).encode())
     for item in (item for share in lists for item in share.given):
         digest = crc32(item, digest)
-    every = all_values(job.comm, (digest, total))
-    different = [rank for rank, each in enumerate(every) if each != every[0]]
+    digests = all_values(job.comm, digest)
+    different = [rank for rank, each in enumerate(digests) if each != digests[0]]
     for rank in different:
-        _compare(job, rank, [every[0][1], every[rank][1]])
+        ours, theirs = (job.comm.bcast(program, root) for root in (0, rank))
+        if why := ours.difference(theirs, ("rank 0", f"rank {rank}")):
+            raise ReshapeError(why)
     for share in lists:
         for rank in different:
             _compare_items(job.comm, share, rank)
         share.given = []
-
-
-def _compare(job: JobContext, rank: int, totals: Sequence[int | None]) -> None:
-    """Collective over job.comm. Compare the registrations and loops of rank 0 and another one.
-
-    Parameters
-    ----------
-    totals : iterations of the first loop of the two.
-
-    Raises
-    ------
-    ReshapeError : on every rank, if they differ.
-    """
-    own = [*job.signature, *(f"{name} of app.each_size" for name in job.each_size_names)]
-    pairs = zip_longest(*(job.comm.bcast(own, root) for root in (0, rank)))
-    ours, theirs = next((pair for pair in pairs if pair[0] != pair[1]), (None, None))
-    texts = ours or "nothing more", theirs or "nothing more"
-    if ours == theirs:
-        if totals[0] == totals[1]:
-            return
-        counts = ["no number of" if total is None else total for total in totals]
-        texts = f"a loop with {counts[0]} iterations", f"one with {counts[1]}"
-    raise ReshapeError(
-        f"rank 0 has {texts[0]}, rank {rank} {texts[1]}: all ranks make the same registrations "
-        "in the same order, and the same loops"
-    )
 
 
 def _compare_items(comm: MPI.Intracomm, share: Items, rank: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Mapping
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -26,6 +26,43 @@ if TYPE_CHECKING:
     from reshape.data.trial import Trial
 
 Fact = bool | int | float | str
+
+
+class Program(NamedTuple):
+    """What all processes of a job make in the same way.
+
+    Attributes
+    ----------
+    signature : what the program has registered, in order.
+    each_size : names of its functions of `Application.each_size`, in order.
+    loop : number of its present loop, from 0.
+    total : number of iterations of this loop; None: not known.
+    """
+
+    signature: tuple[Declaration, ...]
+    each_size: tuple[str, ...]
+    loop: int
+    total: int | None
+
+    def difference(self, other: Program, names: tuple[str, str]) -> str:
+        """Describe the first difference; empty if there is none.
+
+        Parameters
+        ----------
+        names : of the processes with this program, and of those with the other one.
+        """
+        for ours, theirs in zip(self._steps(), other._steps(), strict=False):  # a loop ends both
+            if ours != theirs:
+                return (
+                    f"{names[0]} has {ours} where {names[1]} has {theirs}: all processes make the "
+                    "same registrations, functions of app.each_size and loops, in the same order"
+                )
+        return ""
+
+    def _steps(self) -> list[Declaration | str]:
+        place = f" as loop {self.loop + 1}" if self.loop else ""
+        functions = (f"{name} of app.each_size" for name in self.each_size)
+        return [*self.signature, *functions, f"app.iterations({self.total}){place}"]
 
 
 class SizeRequest(msgspec.Struct):
@@ -113,9 +150,10 @@ class JobContext(Processes, eq=False):
         return self.total is None or self.iteration < self.total
 
     @property
-    def each_size_names(self) -> tuple[str, ...]:
-        """Names of the functions of `Application.each_size`, in order."""
-        return tuple(function.name for function in self.each_size)
+    def program(self) -> Program:
+        """What this process has made so far."""
+        names = tuple(function.name for function in self.each_size)
+        return Program(self.signature, names, self.loop, self.total)
 
     def open_each_size(self) -> None:
         """Collective over comm. Open what depends on the size and is closed, in order."""

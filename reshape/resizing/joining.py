@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from reshape.agree import RolledBackError, agree, agreed, value_of
-from reshape.data.declarations import Declaration, difference
-from reshape.data.job_context import JobContext
+from reshape.data.job_context import JobContext, Program
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Join
 
@@ -34,10 +33,7 @@ class JoiningGroup(NamedTuple):
     """
 
     groups: tuple[int, ...]
-    loop: int
-    total: int | None
-    signature: tuple[Declaration, ...]
-    each_size: tuple[str, ...]
+    program: Program
 
 
 class Address(NamedTuple):
@@ -148,7 +144,7 @@ def introduce(job: JobContext, merged: MPI.Intracomm) -> tuple[JobStatus, dict[s
     ------
     RolledBackError : the job rejects this group.
     """
-    joining = JoiningGroup(job.groups, job.loop, job.total, job.signature, job.each_size_names)
+    joining = JoiningGroup(job.groups, job.program)
     value_of(merged, joining, root=merged.size - job.comm.size)
     status: JobStatus | None = value_of(merged, None, root=0)
     assert status is not None
@@ -166,24 +162,7 @@ def _objection(job: JobContext, order: Join, joining: JoiningGroup) -> str:
         return (
             f"expected group {order.group} of {order.size} processes, got group {group} of {size}"
         )
-    if (joining.loop, joining.total) != (job.loop, job.total):
-        ours, theirs = (
-            f"app.iterations({each.total})" + (f" as loop {each.loop + 1}" if job.loop else "")
-            for each in (job, joining)
-        )
-        return (
-            f"the job runs {ours}, the group that joins {theirs}: "
-            "the number must not depend on when a process starts"
-        )
-    if joining.each_size != job.each_size_names:
-        ours, theirs = (
-            ", ".join(names) or "no function" for names in (job.each_size_names, joining.each_size)
-        )
-        return (
-            f"the job has given {ours} to app.each_size, the group that joins {theirs}: all "
-            "processes must give the same functions in the same order"
-        )
-    return difference(job.signature, joining.signature)
+    return job.program.difference(joining.program, ("the job", "the group that joins"))
 
 
 def unmerge(job: JobContext, merged: MPI.Intracomm) -> None:

@@ -354,11 +354,11 @@ def files(_: MPI.Intracomm) -> Iterator[None]:
 @pytest.mark.parametrize("case", ["shape", "more", "function", "total"])
 def test_ranks_that_differ_are_one_error_on_every_rank(case: str) -> None:
     texts = {
-        "shape": "rank 0 has rows 'a' (shape=(3,), axis=(0,), dtype=<f8, order='C'), rank 2 rows "
-        "'a' (shape=(4,),",
-        "more": "rank 0 has nothing more, rank 2 rows 'b' (shape=(3,),",
-        "function": "rank 0 has nothing more, rank 2 files of app.each_size: all ranks make the",
-        "total": "rank 0 has a loop with 5 iterations, rank 2 one with 6: all ranks make the same",
+        "shape": "rank 0 has rows 'a' (shape=(3,), axis=(0,), dtype=<f8, order='C') where rank 2"
+        " has rows 'a' (shape=(4,),",
+        "more": "rank 0 has app.iterations(5) where rank 2 has rows 'b' (shape=(3,),",
+        "function": "rank 0 has app.iterations(5) where rank 2 has files of app.each_size: all",
+        "total": "rank 0 has app.iterations(5) where rank 2 has app.iterations(6): all",
     }
     with reshape.application() as app:
         other = app.comm.rank == 2

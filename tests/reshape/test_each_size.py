@@ -182,12 +182,13 @@ def test_the_job_opens_again_when_it_refuses_a_group(tmp_path: Path) -> None:
         first = driver.start(2, "first")
         refused = driver.ready(1, MORE="1")
         report = driver.join(refused)
-        assert "the job runs app.iterations(40), the group that joins" in report.why
+        assert "the job has app.iterations(40) where the group that joins has" in report.why
         other = driver.ready(1, FEWER="1")
         report = driver.join(other)
         assert report.why == (
-            "the job has given first, second to app.each_size, the group that joins first: all "
-            "processes must give the same functions in the same order"
+            "the job has second of app.each_size where the group that joins has app.iterations(40):"
+            " all processes make the same registrations, functions of app.each_size and loops, in "
+            "the same order"
         )
         driver.finish()
         assert lines(first) == changes(2, 2, 2, 2)

@@ -302,7 +302,7 @@ def test_a_group_with_another_number_of_iterations_is_refused(tmp_path: Path) ->
         driver.command[-2] = "61"
         report = driver.expand(1)
         assert not report.ok
-        assert "app.iterations(60), the group that joins app.iterations(61)" in report.why
+        assert "app.iterations(60) where the group that joins has app.iterations(61)" in report.why
         assert sizes(driver.finish()) == [1]
 
 
@@ -311,8 +311,8 @@ def test_a_group_with_other_registrations_is_refused(tmp_path: Path) -> None:
         driver.start(1, "first")
         report = driver.expand(2, SMALLER="1")
         assert not report.ok
-        assert "has registered block_cyclic 'a' (shape=(61, 47), block=(5, 4)" in report.why
-        assert "joins block_cyclic 'a' (shape=(60, 47)" in report.why
+        assert "the job has block_cyclic 'a' (shape=(61, 47), block=(5, 4)" in report.why
+        assert "joins has block_cyclic 'a' (shape=(60, 47)" in report.why
         assert driver.expand(1).ok  # the job can still expand
         assert sizes(driver.finish()) == [1, 2]
 
