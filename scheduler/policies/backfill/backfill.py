@@ -122,7 +122,10 @@ class Backfill(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """
         choose = self._choose if self.pick in ("bl", "bb") else None
         searches = state.selection.searches_table and not state.machine.counted
-        if state.excluding or searches:
+        # A pass on numbers reserves a place for the head only if nothing else is to be considered.
+        by_numbers = choose is None and not state.multi_resource
+        needs_place = state.placing and self.reservations == 1 and self.reserve == "place"
+        if state.excluding or searches or (needs_place and not by_numbers):
             return TablePass(
                 state,
                 self.name,

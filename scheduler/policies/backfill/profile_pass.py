@@ -76,8 +76,7 @@ class ProfilePass(SchedulingPass):
         self._rule = f"{name} in order"
         self._most = inf if reservations is None else float(reservations)
         self._choose, self._chooses_all = choose, chooses_all
-        by_numbers = choose is not None or state.multi_resource or reserve != "place"
-        self._reserves_place = state.placing and not by_numbers
+        self._reserves_place = state.placing and reserve == "place"
         self._waits_for_place = state.placing and reserve == "shortage"
         indexed = state.queue.is_indexed
         self._searches = choose is None and indexed and not state.multi_resource

@@ -21,6 +21,7 @@ from scheduler.model.procset import ProcSet
 from scheduler.model.space import Space
 from scheduler.partition.passes import instant_order
 from scheduler.policies.backfill.backfill import Backfill
+from scheduler.policies.backfill.balance import Pick
 from scheduler.policies.queue_orders.basic import Lxwf, Sjf
 from scheduler.policies.scenario import Scenario
 from scheduler.policies.scenarios import scenario
@@ -55,9 +56,11 @@ jobs_of = st.lists(
 class Simulated:
     """Result of a workload: starts, ends, places, reservations of the heads over time."""
 
-    def __init__(self, jobs: list[Row], chosen: Scenario) -> None:
+    def __init__(self, jobs: list[Row], chosen: Scenario, *, memory: int = 0) -> None:
         network = network_of(chosen.selection)
         machine = Machine([("all", len(INSTALLED))], network=network, places={"all": INSTALLED})
+        if memory:
+            machine.join("all", len(INSTALLED), {"memory": memory})
         self.core = Core(chosen, machine, kill_at_walltime=False)
         self.starts, self.ends = [inf] * len(jobs), [inf] * len(jobs)
         self.places: dict[int, ProcSet] = {}
@@ -65,7 +68,8 @@ class Simulated:
         self.killed: set[int] = set()
         self._heap: list[tuple[float, int, int, int, Event]] = []
         for i, (at, processors, walltime, _) in enumerate(jobs):
-            self._add_event(JobSubmitted(at, i, JobSpec(processors, walltime)))
+            resources = {"memory": 1 + i % 3} if memory else {}
+            self._add_event(JobSubmitted(at, i, JobSpec(processors, walltime, resources=resources)))
         while self._heap:
             now = self._heap[0][0]
             batch = []
@@ -194,13 +198,25 @@ def test_in_a_shortage_alone_later_jobs_start_before_the_head(
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
-@pytest.mark.parametrize("order", [None, Sjf(), Lxwf()])
+@pytest.mark.parametrize(
+    ("order", "pick", "memory"),
+    [
+        (None, "first", 0),
+        (Sjf(), "first", 0),
+        (Lxwf(), "first", 0),
+        (None, "first", 4),
+        (None, "bb", 4),
+        (None, "bl", 0),
+    ],
+)
 @given(jobs=jobs_of)
+@example(jobs=[(0, 3, 10, 10), (0, 7, 20, 20), (1, 10, 5, 5), (2, 1, 30, 30), (2, 1, 30, 30)])
 def test_the_reservation_of_the_head_is_kept(
-    selection: Selection, order: Sjf | Lxwf | None, jobs: list[Row]
+    selection: Selection, order: Sjf | Lxwf | None, pick: Pick, memory: int, jobs: list[Row]
 ) -> None:
     exact = [(at, n, wall, min(wall, run)) for at, n, wall, run in jobs]
-    lived = Simulated(exact, Scenario("t", backfill_order=order, selection=selection))
+    chosen = Scenario("t", backfill=Backfill(pick=pick), backfill_order=order, selection=selection)
+    lived = Simulated(exact, chosen, memory=memory)
     for job, promised in lived.reserved.items():
         assert promised == sorted(promised, reverse=True), "a promise moved back"
         assert lived.starts[job] <= promised[-1]
