@@ -6,10 +6,9 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.installed
-# The modules that scheduler/compiled.py names, and their neighbours.
-COMPILED := $(wildcard scheduler/compiled.py scheduler/core/*.py scheduler/partition/*.py scheduler/model/*.py scheduler/state/*.py) \
-  $(wildcard scheduler/policies/backfill/*.py scheduler/clock/*.py) \
-  simulator/engine/rigid_jobs.py simulator/engine/job_programs.py
+# The modules that scheduler/compiled.py names.
+COMPILED := scheduler/compiled.py $(addsuffix .py,$(subst .,/,$(shell \
+  sed -n 's/^    "\([a-z_.]*\)",$$/\1/p' scheduler/compiled.py)))
 
 # Tests start thousands of Python processes; without compiled files each would compile the sources.
 unexport PYTHONDONTWRITEBYTECODE
