@@ -8,11 +8,9 @@ from typing import Final
 from scheduler.model.events import (
     Event,
     JobEnded,
-    JobEvent,
     JobStarted,
     ResizeDone,
     ResizePoint,
-    SizesRequested,
 )
 
 #: As in `scheduler.model.job`.
@@ -20,12 +18,18 @@ RESIZE_POINT: Final = ResizePoint
 
 
 class AgendaEntry:
-    """An event of the agenda, or a time without one; entries of one time are numbered."""
+    """An event of the agenda, or a time without one; entries of one time are numbered.
 
-    def __init__(self, at: float, serial: int, event: Event | None) -> None:
+    Attributes
+    ----------
+    job : job whose next event it is; it is skipped if another one has replaced it. 0: of none.
+    """
+
+    def __init__(self, at: float, serial: int, event: Event | None, job: int) -> None:
         self.at = at
         self.serial = serial
         self.event = event
+        self.job = job
 
 
 class Agenda:
@@ -60,10 +64,15 @@ class Agenda:
         """Enter an event."""
         self.enter(event.at, event)
 
-    def enter(self, at: float, event: Event | None) -> None:
-        """Enter an event with its time (s), or a time alone, at which the clock then stops."""
+    def enter(self, at: float, event: Event | None, job: int = 0) -> None:
+        """Enter an event with its time (s), or a time alone, at which the clock then stops.
+
+        Parameters
+        ----------
+        job : see `AgendaEntry`.
+        """
         heap = self._heap
-        entry = AgendaEntry(at, self._serial, event)
+        entry = AgendaEntry(at, self._serial, event, job)
         self._serial += 1
         place = len(heap)
         heap.append(entry)
@@ -79,7 +88,7 @@ class Agenda:
     def set_next(self, event: JobStarted | ResizePoint | ResizeDone | JobEnded) -> None:
         """Enter the next event of a job, in place of any that was set before."""
         self.next[event.job] = event
-        self.add(event)
+        self.enter(event.at, event, event.job)
 
     def enter_end(self, at: float, event: JobEnded) -> None:
         """Enter the end of a job at its time (s), in place of any next event of the job.
@@ -88,14 +97,14 @@ class Agenda:
         """
         if self.next and event.job in self.next:
             self.next[event.job] = event
-        self.enter(at, event)
+        self.enter(at, event, event.job)
 
     @property
     def first_point(self) -> ResizePoint | None:
         """The first entry, if it is the next event of a job and a resize point."""
         heap = self._heap
         event = heap[0].event if heap else None
-        if type(event) is not RESIZE_POINT or self.next.get(event.job) is not event:
+        if type(event) is not RESIZE_POINT or self.next.get(heap[0].job) is not event:
             return None
         return event
 
@@ -109,7 +118,7 @@ class Agenda:
     def replace_first(self, event: ResizePoint) -> None:
         """Enter the next event of a job in place of its present one, which is the first entry."""
         self.next[event.job] = event
-        self._sink(AgendaEntry(event.at, self._serial, event))
+        self._sink(AgendaEntry(event.at, self._serial, event, event.job))
         self._serial += 1
 
     def interrupt(self, event: ResizePoint | JobEnded) -> None:
@@ -124,15 +133,16 @@ class Agenda:
 
     def advance(self) -> list[Event]:
         """Advance the clock to the next time and return the events of that time."""
-        heap = self._heap
+        heap, following = self._heap, self.next
         now = self.now = heap[0].at
         events: list[Event] = []
         while heap and heap[0].at == now:
-            event = self._pop().event
-            if event is not None:
+            entry = self._pop()
+            event = entry.event
+            if event is None:
+                continue
+            if not entry.job or not following or following.get(entry.job, event) is event:
                 events.append(event)
-        if self.next:
-            return [event for event in events if self._is_current(event)]
         return events
 
     def _pop(self) -> AgendaEntry:
@@ -161,8 +171,3 @@ class Agenda:
             heap[place] = entry
             place, below = below, 2 * below + 1
         heap[place] = last
-
-    def _is_current(self, event: Event) -> bool:
-        """Whether an event has not been replaced; a request of a program is none of these."""
-        next_one = self.next.get(event.job, event) if isinstance(event, JobEvent) else event
-        return next_one is event or type(event) is SizesRequested
