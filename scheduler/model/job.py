@@ -107,8 +107,8 @@ _MOST_REQUESTS: Final = 4096
 def is_plain(spec: JobSpec) -> bool:
     """Whether a request demands processors for a time and nothing else.
 
-    The job is rigid, may run on any processors of the first partition, and depends on nothing.
-    Many jobs have one request, so that the answer is kept.
+    The job states no other sizes, may run on any processors of the first partition, and depends on
+    nothing. Many jobs have one request, so that the answer is kept.
     """
     cached = _PLAIN.get(id(spec))
     if cached is None:
@@ -117,7 +117,8 @@ def is_plain(spec: JobSpec) -> bool:
         cached = _PLAIN[id(spec)] = (
             spec,
             not (
-                spec.resizable
+                spec.max_processors is not None
+                or spec.min_processors is not None
                 or spec.resources
                 or spec.is_placed
                 or spec.partition
@@ -139,6 +140,7 @@ class SizeLimits:
     ----------
     largest : largest size by the request.
     valid_sizes : as of `Job`.
+    smallest : the first of these, if it is below the request; otherwise the request.
     """
 
     def __init__(self, spec: JobSpec, topology: Topology | None, minimum: int) -> None:
@@ -148,6 +150,7 @@ class SizeLimits:
         sizes = sizes_of(topology, spec.processors, spec.largest, least)
         self.valid_sizes = sizes
         self.count = len(sizes)
+        self.smallest = min(sizes[0], spec.processors) if sizes else spec.processors
         #: Of a range, which has neither to be searched nor to make an object of each size.
         self._first, self._step = 0, 0
         if isinstance(sizes, range):
@@ -530,8 +533,8 @@ class Job:
         """Fewest processors on which it may start."""
         if not self.minimum:
             return self.processors
-        sizes = self.valid_sizes
-        return sizes[0] if sizes and sizes[0] < self.processors else self.processors
+        smallest = self._size_limits().smallest
+        return smallest if smallest < self.processors else self.processors
 
     def starts_on(self, free: int) -> int | None:
         """Largest size up to its request on which it may start on so many processors."""

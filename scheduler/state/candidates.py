@@ -26,7 +26,10 @@ BLOCK_LENGTH = 64
 
 
 class JobBlock:
-    """Consecutive jobs of one size, stored by column; estimates in seconds."""
+    """Consecutive jobs of one size, stored by column; estimates in seconds.
+
+    Only the block of a size that gets its first job is empty.
+    """
 
     def __init__(
         self, positions: list[QueuePosition], estimates: list[float], jobs: list[Job]
@@ -42,8 +45,8 @@ class JobBlock:
         )
 
     def least(self) -> float:
-        """Smallest estimate, s; inf without jobs."""
-        return min(self.estimates, default=inf)
+        """Smallest estimate, s."""
+        return min(self.estimates)
 
 
 class JobsOfOneSize:
@@ -82,17 +85,24 @@ class JobsOfOneSize:
         if len(block.jobs) >= self._block_length:
             self._split(i)
 
+    @property
+    def has_several(self) -> bool:
+        """Whether there is more than one job. Precondition: there is one."""
+        return len(self._lasts) > 0 or len(self._blocks[0].jobs) > 1
+
     def remove(self, job: Job) -> None:
-        """Remove a job."""
+        """Remove a job; others remain."""
         position = job.queue_position
         i = bisect_left(self._lasts, position) if self._lasts else 0
         block = self._blocks[i]
         j = bisect_left(block.positions, position)
         estimate_s = block.estimates.pop(j)
         del block.positions[j], block.jobs[j]
-        if not block.jobs and self._lasts:
+        if not block.jobs:
             del self._blocks[i], self._least_of[i], self._lasts[min(i, len(self._lasts) - 1)]
-        elif estimate_s <= self._least_of[i]:
+        elif estimate_s > self._least_of[i] or estimate_s in block.estimates:
+            return
+        else:
             self._least_of[i] = block.least()
         if estimate_s <= self.least:
             self.least = min(self._least_of)
@@ -154,10 +164,10 @@ class Candidates:
         """Remove a job."""
         size = job.start_least
         jobs = self._by_size[size]
-        jobs.remove(job)
-        if jobs.least == inf:
-            del self._by_size[size]
-            del self._sizes[bisect_left(self._sizes, size)]
+        if jobs.has_several:
+            jobs.remove(job)
+        else:
+            del self._by_size[size], self._sizes[bisect_left(self._sizes, size)]
 
     def next(self, limits: Sequence[Limit]) -> Job | None:
         """First job within one of the limits.
