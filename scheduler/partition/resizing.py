@@ -31,7 +31,7 @@ from scheduler.model.space import NONE
 from scheduler.partition.alarms import Alarms
 from scheduler.policies.containment import ErrorReporter, Guard
 from scheduler.policies.resizing.interface import Grow, Resizing, Shrink, Stay
-from scheduler.policies.resizing.recordable import checked
+from scheduler.policies.resizing.recordable import checked, finite
 from scheduler.policies.scenario import Scenario
 from scheduler.state.earliest_place import EarliestPlace
 from scheduler.state.scheduler_state import SchedulerState
@@ -78,7 +78,6 @@ class Resizes:
         policies = [scenario.resizing, *(rules.resizing for rules in scenario.queues.values())]
         self._has_others = not all(map(is_ours, policies))  # user-defined ones
         self._guards = {id(each): Guard("resizing", each, report_error) for each in policies}
-        self._filled_in: dict[str, tuple[str, ...]] = {}  # see `checked`
 
     def decide(self, job: Job | None, event: ResizePoint) -> Expand | Contract | Continue:
         """Answer a resize point; there is an answer whatever the state of the job."""
@@ -169,7 +168,7 @@ class Resizes:
         if self._has_others and not is_ours(policy):
             decision = checked(policy.decide(shown(job), self._shown_view))
         else:
-            decision = checked(policy.decide(job, self._view), self._filled_in)
+            decision = finite(policy.decide(job, self._view))
         order: Expand | Contract | Continue
         if isinstance(decision, Stay):
             order = CONTINUE(job.id, decision.reason)

@@ -120,8 +120,8 @@ class SchedulerState:
         self.watches_starts = False
         #: Queues whose jobs another resizing policy resizes than that of the scenario.
         self.other_queues: frozenset[str] = frozenset()
-        #: What a policy has computed: version of the state, function with arguments, and result.
-        self.computed: tuple[int, Any, Any] | None = None
+        #: What a policy has computed: version of the state, function, its arguments, and result.
+        self.computed: tuple[int, Any, tuple[Any, ...], Any] | None = None
 
     # Quantities.
 

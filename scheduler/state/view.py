@@ -133,10 +133,13 @@ class MachineNow:
         """
         state = self._state
         kept = state.computed
-        if kept is None or kept[0] != state.version or kept[1] != (compute, arguments):
-            result = compute(self, *arguments)
-            kept = state.computed = state.version, (compute, arguments), result
-        return kept[2]
+        if kept is not None and kept[0] == state.version:
+            function, given, result = kept[1], kept[2], kept[3]
+            if function == compute and given == arguments:
+                return result
+        result = compute(self, *arguments)
+        state.computed = state.version, compute, arguments, result
+        return result
 
 
 class View(MachineNow):

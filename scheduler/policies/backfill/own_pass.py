@@ -225,7 +225,11 @@ class CurrentPass(MachineNow):
                 return
 
     def _queued(self, job: object) -> Job:  # whatever a policy passes
-        own = original(job) if isinstance(job, Job | ReadOnlyJob) else None
+        own: Job | None = None
+        if isinstance(job, Job):
+            own = job
+        elif isinstance(job, ReadOnlyJob):
+            own = original(job)
         if own is None or self._state.queue.jobs.get(own.id) is not own:
             raise ValueError(f"{job!r} is not a queued job of this pass")
         if own.id in self._reserved:

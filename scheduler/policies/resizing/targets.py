@@ -9,7 +9,6 @@ for jobs that have less work left, these end sooner and leave their processors t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from math import inf
 from typing import Final
 
@@ -19,7 +18,7 @@ from scheduler.model.job_view import JobView
 from scheduler.model.orders import Facts, Reason
 from scheduler.policies.backfill.own_pass import CurrentPass
 from scheduler.policies.resizing.interface import Decision, Grow, Shrink, Stay
-from scheduler.state.view import View, own_job
+from scheduler.state.view import MachineNow, View, own_job
 
 START = "malleable: start beside the smallest sizes of the running jobs"
 FREE = "malleable: contract for a queued job"
@@ -27,8 +26,8 @@ DIVIDE = "malleable: divide the machine"
 KEEP = "malleable: keep the size"
 
 COMPLETING: Final = JobState.COMPLETING
-#: Steps of bisection, after which the division is exact to a fraction of a processor.
-STEPS: Final = 40
+#: Parts that differ by less are equal.
+ROUNDING: Final = 1e-9
 
 
 class Share:
@@ -56,10 +55,8 @@ class Division:
 
     Parameters
     ----------
-    live : jobs that hold processors.
-    processors : that are free, or held by these jobs.
+    now : the machine, with the running jobs that take part.
     favour : exponent by which a job with less work left has a larger weight; 0: equal weights.
-    resizes : whether a job may be resized.
 
     Attributes
     ----------
@@ -68,23 +65,17 @@ class Division:
     waiting : processors that these need at least.
     """
 
-    def __init__(
-        self,
-        live: Iterable[Job],
-        processors: int,
-        favour: float,
-        resizes: Callable[[Job], bool],
-    ) -> None:
+    def __init__(self, now: MachineNow, favour: float) -> None:
         self._favour = favour
-        self.room = processors
-        self._processors = processors
+        self.room = self._processors = now.processors
         self._shares: dict[int, Share] = {}
         self.begun: list[Job] = []
         self.waiting = 0
-        for job in live:
+        for running in now.running:
+            job = own_job(running)
             lent = job.groups[next(iter(job.groups))].count() if job.is_lent else 0
             least = most = held_by(job)
-            if job.state is not COMPLETING and resizes(job):
+            if job.state is not COMPLETING and now.resizes(job):
                 least = floor_of(job)
                 most = max(least, useful_most(job))
             self.room -= least - lent
@@ -109,51 +100,60 @@ class Division:
     def divide(self) -> None:
         """Divide the processors between all that take part."""
         shares = list(self._shares.values())
-        low = self._level(shares)
+        level = self._level(shares)
         left = self._processors
         for share in shares:
-            size = low * share.weight + 1e-9
-            share.target = max(share.least, min(share.most, int(size)))
+            share.target = max(share.least, min(share.most, int(level * share.weight + ROUNDING)))
             left -= share.target
         for share in shares:  # the fractions of a processor, oldest job first
             if left <= 0:
                 break
-            if share.least <= share.target < share.most and low * share.weight > share.target:
+            if share.target < share.most and level * share.weight > share.target + ROUNDING:
                 share.target += 1
                 left -= 1
 
     def _level(self, shares: list[Share]) -> float:
-        """Processors per weight with which the parts add up to the machine, or all get the most."""
-        processors = float(self._processors)
-        low, high = 0.0, 0.0
-        fixed, most = 0.0, 0.0  # what those get that are not flexible, and what all can use
+        """Processors per weight with which the parts add up to the machine, or all get the most.
+
+        The parts that a level puts out of bounds by more together, above or below, stay at these
+        bounds; the next level divides the rest between the others (Bitran and Hax, 1981).
+        """
+        left, level = float(self._processors), 0.0
         flexible: list[Share] = []
+        most = 0.0
         for share in shares:
-            level = share.high / share.weight
-            if level > high:
-                high = level
+            level = max(level, share.high / share.weight)
             most += share.high
             if share.low < share.high:
                 flexible.append(share)
             else:
-                fixed += share.high
-        fits = most <= processors
-        for _ in range(STEPS):
-            level = (low + high) / 2
-            needed = fixed
-            if not fits:
-                for share in flexible:
-                    size = level * share.weight
-                    if size > share.high:
-                        size = share.high
-                    elif size < share.low:
-                        size = share.low
-                    needed += size
-            if fits or needed <= processors:
-                low = level
-            else:
-                high = level
-        return low
+                left -= share.high
+        if most <= self._processors:
+            return level
+        while flexible:
+            weight, lacking, surplus = 0.0, 0.0, 0.0
+            for share in flexible:
+                weight += share.weight
+            level = left / weight
+            for share in flexible:
+                part = level * share.weight
+                if part < share.low:
+                    lacking += share.low - part
+                elif part > share.high:
+                    surplus += part - share.high
+            if lacking == surplus:
+                return level
+            others: list[Share] = []
+            for share in flexible:
+                part = level * share.weight
+                if lacking > surplus and part < share.low:
+                    left -= share.low
+                elif surplus > lacking and part > share.high:
+                    left -= share.high
+                else:
+                    others.append(share)
+            flexible = others
+        return 0.0
 
     def target(self, job: Job) -> int:
         """Processors that a job gets; its present size if it takes no part."""
@@ -218,8 +218,7 @@ def division_of(view: View, favour: float) -> Division:
     ----------
     favour : see `Division`.
     """
-    running = [own_job(job) for job in view.running]
-    division = Division(running, view.processors, favour, view.resizes)
+    division = Division(view, favour)
     for queued in view.expected:
         job = own_job(queued)
         if job.start_least <= division.room:
@@ -253,8 +252,7 @@ def useful_most(job: Job) -> int:
 
 def schedule(current: CurrentPass, favour_short: float) -> None:
     """Start the queued jobs for which there is room and that fit on what is free."""
-    running = [own_job(job) for job in current.running]
-    division = Division(running, current.processors, favour_short, current.resizes)
+    division = Division(current, favour_short)
     head, at = None, inf
     for queued in current.in_order():
         job = own_job(queued)
