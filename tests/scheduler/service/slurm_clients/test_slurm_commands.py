@@ -63,21 +63,23 @@ def test_jobs_are_listed_held_changed_and_cancelled(
         programs.run("squeue", "-h", "-j", job, "-o", "%i|%T|%r") == f"{job}|PENDING|JobHeldUser\n"
     )
     programs.run("scontrol", "update", f"JobId={job}", "TimeLimit=10", "JobName=other")
-    shown = programs.run("scontrol", "show", "job", job)
+    shown = programs.call("scontrol", "show", "job", job)
     assert f"JobId={job} JobName=other" in shown
     assert "TimeLimit=00:10:00" in shown
     assert " NumCPUs=2 NumTasks=2" in shown
-    programs.run("scontrol", "update", f"JobId={job}", "TimeLimit+=2:00:00")
-    assert "TimeLimit=02:10:00" in programs.run("scontrol", "show", "job", job)
-    programs.run("scontrol", "update", f"JobId={job}", "timelimit-=5")
-    assert "TimeLimit=02:05:00" in programs.run("scontrol", "show", "job", job)
-    programs.run("scontrol", "release", job)
+    programs.call("scontrol", "update", f"JobId={job}", "TimeLimit+=2:00:00")
+    assert "TimeLimit=02:10:00" in programs.call("scontrol", "show", "job", job)
+    programs.call("scontrol", "update", f"JobId={job}", "timelimit-=5")
+    assert "TimeLimit=02:05:00" in programs.call("scontrol", "show", "job", job)
+    programs.call("scontrol", "release", job)
     shared_service.until(int(job), "RUNNING")
-    assert programs.run("squeue", "--noheader", "--me", "--name=other", "--format=%t %D") == "R 1\n"
+    assert (
+        programs.call("squeue", "--noheader", "--me", "--name=other", "--format=%t %D") == "R 1\n"
+    )
     programs.run("scancel", "--signal", "USR1", job)
-    programs.run("scancel", "-n", "other")
+    programs.call("scancel", "-n", "other")
     assert shared_service.wait(int(job)).state in ("CANCELLED", "FAILED")
-    assert programs.run("squeue", "-h", "-j", job) == ""
+    assert programs.call("squeue", "-h", "-j", job) == ""
 
 
 def test_sizes_of_a_queued_job_are_a_range(programs: SlurmPrograms, shared_service: Any) -> None:
@@ -89,7 +91,7 @@ def test_sizes_of_a_queued_job_are_a_range(programs: SlurmPrograms, shared_servi
 def test_scancel_cancels_only_what_all_its_options_choose(
     programs: SlurmPrograms, shared_service: Any
 ) -> None:
-    job = int(programs.run("sbatch", "--parsable", "-J", "kept", "--wrap", "sleep 60"))
+    job = int(programs.call("sbatch", "--parsable", "-J", "kept", "--wrap", "sleep 60"))
     shared_service.until(job, "RUNNING")
     programs.call("scancel", "-t", "PENDING", job)
     programs.call("scancel", "-n", "other", job)
@@ -100,30 +102,30 @@ def test_scancel_cancels_only_what_all_its_options_choose(
 
 
 def test_scancel_takes_tasks_with_other_options(programs: SlurmPrograms) -> None:
-    job = int(programs.run("sbatch", "--parsable", "-H", "-a", "0-3", "--wrap", "true"))
-    programs.run("scancel", "-u", "nobody", f"{job}_1")
-    programs.run("scancel", "--me", "-t", "PD", f"{job}_[0,2]")
-    assert programs.run("squeue", "-h", "-r", "-j", job, "-o", "%K") == "1\n3\n"
-    programs.run("scancel", "--me", f"{job}_1")
-    assert programs.run("squeue", "-h", "-r", "-j", job, "-o", "%K") == "3\n"
-    programs.run("scancel", "--me", job)
-    assert programs.run("squeue", "-h", "-r", "-j", job) == ""
+    job = int(programs.call("sbatch", "--parsable", "-H", "-a", "0-3", "--wrap", "true"))
+    programs.call("scancel", "-u", "nobody", f"{job}_1")
+    programs.call("scancel", "--me", "-t", "PD", f"{job}_[0,2]")
+    assert programs.call("squeue", "-h", "-r", "-j", job, "-o", "%K") == "1\n3\n"
+    programs.call("scancel", "--me", f"{job}_1")
+    assert programs.call("squeue", "-h", "-r", "-j", job, "-o", "%K") == "3\n"
+    programs.call("scancel", "--me", job)
+    assert programs.call("squeue", "-h", "-r", "-j", job) == ""
 
 
 def test_scancel_tells_the_tasks_that_run_from_those_to_come(
     programs: SlurmPrograms, shared_service: Any
 ) -> None:
-    job = int(programs.run("sbatch", "--parsable", "-a", "0-3%1", "-J", "a", "--wrap", "sleep 60"))
+    job = int(programs.call("sbatch", "--parsable", "-a", "0-3%1", "-J", "a", "--wrap", "sleep 60"))
     tasks = ("squeue", "-h", "-r", "-j", job, "-o", "%K %t")
     shared_service.until(job + 1, "RUNNING")
-    programs.run("scancel", "-t", "PD", f"{job}_[0,2]")
-    assert programs.run(*tasks) == "0 R\n1 PD\n3 PD\n"
-    programs.run("scancel", "-t", "R", job)
+    programs.call("scancel", "-t", "PD", f"{job}_[0,2]")
+    assert programs.call(*tasks) == "0 R\n1 PD\n3 PD\n"
+    programs.call("scancel", "-t", "R", job)
     assert shared_service.wait(job + 1).state == "CANCELLED"
     shared_service.until(job + 2, "RUNNING")
-    programs.run("scancel", "-t", "PD", "-n", "a")
-    assert programs.run(*tasks) == "1 R\n"
-    programs.run("scancel", "-s", "USR1", "-n", "a", job)
+    programs.call("scancel", "-t", "PD", "-n", "a")
+    assert programs.call(*tasks) == "1 R\n"
+    programs.call("scancel", "-s", "USR1", "-n", "a", job)
     assert shared_service.wait(job + 2).state == "FAILED"
 
 
@@ -143,7 +145,7 @@ def test_the_environment_of_a_job(
 ) -> None:
     script = f"#!/bin/sh\n#SBATCH {line or '-n 1'}\necho $FOO $OTHER\n"
     given = ["sbatch", "--parsable", *words.split()]
-    job = int(programs.run(*given, stdin=script, FOO="old", OTHER="kept"))
+    job = int(programs.call(*given, stdin=script, FOO="old", OTHER="kept"))
     assert shared_service.wait(job).exit_code == 0
     assert (shared_service.work / f"slurm-{job}.out").read_text() == f"{told}\n"
     assert "--export" not in shared_service.job(job).ignored
@@ -151,7 +153,7 @@ def test_the_environment_of_a_job(
 
 def test_an_array_has_a_line_for_each_task(programs: SlurmPrograms, shared_service: Any) -> None:
     script = "#!/bin/sh\necho $SLURM_ARRAY_JOB_ID $SLURM_ARRAY_TASK_ID; exit $SLURM_ARRAY_TASK_ID\n"
-    told = programs.run("sbatch", "--parsable", "--array=0-2", "-J", "many", stdin=script)
+    told = programs.call("sbatch", "--parsable", "--array=0-2", "-J", "many", stdin=script)
     job = int(told)
     shared_service.wait(job)
     assert (shared_service.work / f"slurm-{job}_2.out").read_text() == f"{job} 2\n"
@@ -296,8 +298,8 @@ def test_the_service_in_the_words_of_slurm(programs: SlurmPrograms) -> None:
 
 def test_waiting_for_an_array_returns_the_highest_code(programs: SlurmPrograms) -> None:
     script = "#!/bin/sh\nexit $SLURM_ARRAY_TASK_ID\n"
-    programs.run("sbatch", "--wait", "--array=0,7,3", stdin=script, code=7)
-    programs.run("sbatch", "--array=0", stdin=script, SBATCH_WAIT="1")
+    programs.call("sbatch", "--wait", "--array=0,7,3", stdin=script, code=7)
+    programs.call("sbatch", "--array=0", stdin=script, SBATCH_WAIT="1")
 
 
 def test_variables_stand_for_options(programs: SlurmPrograms, shared_service: Any) -> None:
@@ -305,7 +307,7 @@ def test_variables_stand_for_options(programs: SlurmPrograms, shared_service: An
     script = "#!/bin/sh\n#SBATCH -J line -t 9 -n 3\ntrue\n"
     given = {"SBATCH_JOB_NAME": "variable", "SBATCH_TIMELIMIT": "0-00:90", "SBATCH_ACCOUNT": "me"}
     for words, name in (((), "variable"), (("-J", "words"), "words")):
-        job = int(programs.run("sbatch", "--parsable", "-H", *words, stdin=script, **given))
+        job = int(programs.call("sbatch", "--parsable", "-H", *words, stdin=script, **given))
         told = shared_service.job(job)
         assert (told.name, told.walltime_s, told.requested) == (name, 5400, 3)
         assert told.ignored == "--account=me"
@@ -313,7 +315,7 @@ def test_variables_stand_for_options(programs: SlurmPrograms, shared_service: An
             programs.call("squeue", "-h", "-j", job, SQUEUE_FORMAT="%j %l") == f"{name} 01:30:00\n"
         )
         programs.call("scancel", job)
-    assert "SBATCH_TIMELIMIT: " in programs.run(
+    assert "SBATCH_TIMELIMIT: " in programs.call(
         "sbatch", "-H", stdin=script, code=1, SBATCH_TIMELIMIT="x"
     )
 
