@@ -58,6 +58,25 @@ def in_use(folder: Path) -> bool:
     return False
 
 
+def is_mapped(path: Path) -> bool:
+    """Whether a process maps a file, under this name or another one.
+
+    The C library creates a semaphore under a name of its own, and links it to the given one. The
+    process that has created it maps the first name until another process opens the second one.
+    """
+    try:
+        inode = str(path.stat().st_ino)
+    except OSError:
+        return False
+    for process in psutil.process_iter():
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{process.pid}/maps").read_text(errors="replace").splitlines():
+                fields = line.split(maxsplit=5)  # addresses, access, offset, device, inode, name
+                if fields[4] == inode and fields[-1].startswith(str(path.parent)):
+                    return True
+    return False
+
+
 def left_since(begin: float) -> list[str]:
     """Remove what libraries have left since a time; return folders of this project.
 
@@ -73,7 +92,7 @@ def left_since(begin: float) -> list[str]:
         if created_since(path, begin) and time.time() - path.stat().st_mtime > _HYDRA_AGE_S:
             path.unlink(missing_ok=True)
     for path in SHARED_MEMORY.glob(_SEMAPHORES):
-        if created_since(path, begin) and not in_use(path):
+        if created_since(path, begin) and not is_mapped(path):
             path.unlink(missing_ok=True)
     folders = [*SHARED_MEMORY.glob("reshape-*"), *Path("/tmp").glob("reshape-*")]
     return [str(path) for path in folders if created_since(path, begin) and not in_use(path)]
