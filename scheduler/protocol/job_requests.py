@@ -135,40 +135,31 @@ class Submission(msgspec.Struct, omit_defaults=True):
         return self.smallest < self.largest
 
     def read_array(self) -> TaskArray | None:
-        """Read the tasks of the array; None: it is none. See `check_texts`."""
+        """Read the tasks of the array; None: it is none. See `read_signal`."""
         return _read("--array", self.array, TaskArray.parse)
 
     def read_constraint(self) -> tuple[tuple[str, ...], ...]:
-        """Read the features of its nodes; (): any nodes. See `check_texts`."""
+        """Read the features of its nodes; (): any nodes. See `read_signal`."""
         return _read("--constraint", self.constraint, parse_constraint) or ()
 
     def read_dependency(self) -> Dependency | None:
-        """Read the dependency; None: it has none. See `check_texts`."""
+        """Read the dependency; None: it has none. See `read_signal`."""
         if self.kill_on_invalid and not self.dependency:
             raise ReshapeError("--kill-on-invalid-dep needs --dependency")
         return _read("--dependency", self.dependency, Dependency.parse)
 
     def read_signal(self) -> EndSignal | None:
-        """Read the signal before the end of the walltime; None: none. See `check_texts`."""
+        """Read the signal before the end of the walltime; None: none.
+
+        Raises
+        ------
+        ReshapeError : the text cannot be read, or has no effect with the others; it names the
+            option.
+        """
         signal = _read("--signal", self.signal, EndSignal.parse)
         if signal is not None and signal.to_script and not self.script:
             raise ReshapeError("--signal: B: is for a job script (reshape batch): leave B: out")
         return signal
-
-    def check_texts(self) -> None:
-        """Check that the parts which users write as text can be read.
-
-        Raises
-        ------
-        ReshapeError : one of them cannot, or has no effect with the others; it names the option.
-        """
-        for read in (
-            self.read_array,
-            self.read_constraint,
-            self.read_dependency,
-            self.read_signal,
-        ):
-            read()
 
 
 def _read(option: str, text: str, parse: Callable[[str], _T]) -> _T | None:

@@ -23,7 +23,6 @@ from scheduler.node.launching.job_bounds import (
 )
 from scheduler.node.launching.job_command import check_arguments, check_sendable, interpreter_of
 from scheduler.protocol.messages import OpenMode, Submission
-from scheduler.text.job_output import check_output_name
 from scheduler.text.plain import LONGEST_REASON, is_utf8, plain
 
 OUTPUT = "reshape-%{JOB_ID}.out"
@@ -63,8 +62,7 @@ def prepare(
 
     Raises
     ------
-    ReshapeError : the program or a text such as the dependency is invalid, or there is no
-        checkpoint to restart from.
+    ReshapeError : the program is invalid, or there is no checkpoint to restart from.
     """
     cwd = Path.cwd() / (cwd or "")
     environment = job_environment(os.environ if environment is None else environment)
@@ -93,20 +91,15 @@ def prepare(
 
 
 def _check(submission: Submission) -> None:
-    """Check the program, its arguments, the names of its outputs, and texts."""
+    """Check the program, and that the submission can be sent; the service checks its texts."""
     argv, cwd, environment = submission.argv, submission.cwd, submission.environment
-    output, error = submission.output, submission.error
-    texts = {"output": output, "error output": error, "working directory": cwd}
-    texts["command of --hook-end"] = submission.hook_end
+    texts = {"output": submission.output, "error output": submission.error}
+    texts |= {"working directory": cwd, "command of --hook-end": submission.hook_end}
     for what, text in texts.items():
         check_sendable(text, f"the {what} {text!r}")
     check_arguments([*argv, *texts.values()], environment)
-    check_output_name(output)
-    if error:  # "" stands for the output
-        check_output_name(error, "error output")
     program, *_ = interpreter_of(submission.text) or argv
     check_program(program, Path(cwd), environment)
-    submission.check_texts()
 
 
 def check_outputs(submission: Submission) -> None:
