@@ -79,6 +79,8 @@ def job_lines(job: JobInfo, now: float) -> dict[str, str]:
     lines = {
         "Job": f"{job.job} {job.name}",
         "Step": job.label if job.step_of else "",
+        "Array": job.array,
+        "Task": "" if job.step_of or job.array else job.label,
         "User": job.user,
         "State": f"{job.state} {in_local_time(job.reason)}".rstrip(),
         "Queue": f"{job.queue or '-'}, priority {job.priority:g}",

@@ -115,10 +115,12 @@ def _job_text(job: JobInfo, now: float) -> str:
     least, most = job.min_processors or job.requested, job.max_processors or job.requested
     if not job.size and least < most:  # of a queued job Slurm writes what it requests
         cpus = f"{least}-{most}"
+    array, in_array, task = job.label.partition("_") if not job.step_of else ("", "", "")
+    name = f" ArrayJobId={array} ArrayTaskId={task.strip('[]')}" if in_array else ""
     return "\n".join(
         escaped(line)
         for line in (
-            f"JobId={job.job} JobName={job.name}",
+            f"JobId={job.job}{name} JobName={job.name}",
             f"   UserId={job.user} Priority={job.priority:g}",
             f"   JobState={job.state} Reason={in_local_time(job.reason) or 'None'}",
             f"   Requeue=1 Restarts={job.requeues} ExitCode={job.exit_code}:{job.signal}",

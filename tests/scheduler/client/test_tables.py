@@ -32,6 +32,15 @@ def test_the_progress_of_jobs_has_a_column_if_one_is_known() -> None:
     assert "Iteration:  7 when it reported last\n" in job_text(silent, 3000.0)
 
 
+def test_an_array_a_task_and_a_step_are_named_as_users_write_them() -> None:
+    array = job_text(ended(1, 0.0, 1.0, 2.0, label="1_[2-4]", array="0-4"), 3000.0)
+    task = job_text(ended(2, 0.0, 1.0, 2.0, label="1_0"), 3000.0)
+    step = job_text(ended(3, 0.0, 1.0, 2.0, label="1_0.0", step_of=2), 3000.0)
+    named = [line.split() for text in (array, task, step) for line in text.split("\n")[1:2]]
+    assert named == [["Array:", "0-4"], ["Task:", "1_0"], ["Step:", "1_0.0"]]
+    assert "Task:" not in array + step + job_text(ended(4, 0.0, 1.0, 2.0), 3000.0)
+
+
 def test_a_late_job_is_described_and_explained_by_it() -> None:
     line = m.Story(at=3.0, text="expands to 4", rule="EASY")
     job = ended(3, 0.0, 1.0, 2.0, state="RUNNING", size=2, nodes="n1", ended_at=None)

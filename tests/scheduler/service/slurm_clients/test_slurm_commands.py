@@ -400,6 +400,9 @@ def test_each_task_has_a_line(programs: SlurmPrograms) -> None:
         told = programs.call("squeue", "-hr", "-j", job, "-o", "%i %t")
         assert told == "".join(f"{job}_{index} PD\n" for index in (1, 3, 5))
         assert programs.call("squeue", "-h", "-j", f"{job}_3", "-o", "%i") == f"{job}_3\n"
+        shown = programs.call("scontrol", "show", "job", job, f"{job}_3")
+        assert f"JobId={job} ArrayJobId={job} ArrayTaskId=1-5:2%2 JobName=" in shown
+        assert f"JobId={job + 2} ArrayJobId={job} ArrayTaskId=3 JobName=" in shown
     finally:
         programs.call("scancel", job)
 
