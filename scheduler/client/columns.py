@@ -137,7 +137,6 @@ FIELDS: dict[str, Field] = {
     "state": Field("STATE", lambda job, now: job.state, "T", is_left=True),
     "time": Field("TIME", running_s, "M", ("elapsed", "timeused"), format_time),
     "seconds": Field("SECONDS", running_s, "", ("elapsedraw",), "{:.0f}".format),
-    "run": Field("RUN", running_s, form=format_time),
     "wait": Field("WAIT", waited_s, form=format_time),
     "walltime": Field("WALLTIME", lambda job, now: job.walltime_s, "l", ("timelimit",),
                       format_time),
@@ -390,7 +389,7 @@ def queue_format(jobs: Sequence[JobInfo]) -> ListingFormat:
 
 
 #: Columns of `reshape history`, similar to those of sacct, and of the steps of a job.
-HISTORY = "jobid,queue,name,user,state,exitcode,submit,wait,run,sizes,maxmem,how"
+HISTORY = "jobid,queue,name,user,state,exitcode,submit,wait,time,sizes,maxmem,how"
 STEPS = "jobid,name,state,exitcode,time,sizes,place"
 
 

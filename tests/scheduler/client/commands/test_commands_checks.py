@@ -220,7 +220,7 @@ def test_history_shows_sizes_times_and_the_end_of_a_job() -> None:
     row = dict(zip(*_columns(ListingFormat.parse(HISTORY).table([ended], 300.0)), strict=True))
     assert row["EXITCODE"] == "0:9"
     assert row["SIZES"] == "2-4-6-4"
-    assert (row["WAIT"], row["RUN"]) == ("00:00:10", "00:01:30")
+    assert (row["WAIT"], row["TIME"]) == ("00:00:10", "00:01:30")
     assert tables.exit_status(ended) == 137
 
 
