@@ -1,8 +1,7 @@
 """Faults of hosts in each phase of a resize across hosts.
 
-    python benchmarks/reliability/hosts_campaign.py [--faults cut-5,host] [--phases joining]
-        [--hosts n2] [--node-lost SECONDS] [--parallel 2] [--out FILE] [--json]
-    python benchmarks/reliability/hosts_campaign.py --rounds cut-6:joining:n2,service:both [...]
+    python benchmarks/reliability/hosts_campaign.py [--rounds cut-6:joining:n2,service:both]
+        [--node-lost SECONDS] [--parallel 2] [--out FILE] [--json]
 
 A round has a real service and three hosts of two processors, made of namespaces
 (`examples/cluster/hosts.py`; root is needed). A job begins on n1, expands onto n2 and leaves n1; it

@@ -187,17 +187,13 @@ def _left_on(cluster: Cluster, name: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if not line.endswith(" sh")]
 
 
-def _rounds_of(
-    campaign: Campaign, faults: Sequence[str], phases: Sequence[str], hosts: Sequence[str]
-) -> list[Round]:
-    """All rounds of these faults, phases and hosts, each once."""
-    found = [Round(*each) for each in product(faults, phases, hosts)]
-    return list(
-        dict.fromkeys(
-            each._replace(host="") if each.fault in campaign.without_host else each
-            for each in found
-        )
-    )
+def _all_rounds(campaign: Campaign) -> list[Round]:
+    """All combinations of faults, phases and hosts."""
+    rounds: list[Round] = []
+    for fault, phase in product(campaign.faults, PHASES):
+        hosts = [""] if fault in campaign.without_host else campaign.hosts
+        rounds += [Round(fault, phase, host) for host in hosts]
+    return rounds
 
 
 def _read_rounds(campaign: Campaign) -> Callable[[str], list[Round]]:
@@ -225,16 +221,6 @@ def _check(what: str, word: str, known: Iterable[str]) -> None:
         raise argparse.ArgumentTypeError(f"unknown {what} {word!r}: use {', '.join(known)}")
 
 
-def _words(what: str, known: Iterable[str]) -> Callable[[str], list[str]]:
-    def read(text: str) -> list[str]:
-        words = text.split(",")
-        for word in words:
-            _check(what, word, known)
-        return words
-
-    return read
-
-
 def _read_outcomes(path: Path | None) -> dict[Round, Outcome]:
     """Read the rounds that a file of `--out` has; empty if there is none."""
     done: dict[Round, Outcome] = {}
@@ -249,18 +235,13 @@ def _read_outcomes(path: Path | None) -> dict[Round, Outcome]:
 def run_campaign(campaign: Campaign, words: Sequence[str] | None) -> int:
     """Run the rounds and print the table; return the exit code."""
     parser = argparse.ArgumentParser(description=campaign.doc.split("\n")[0])
-    faults, hosts = list(campaign.faults), list(campaign.hosts)
-    parser.add_argument("--faults", type=_words("fault", faults), default=faults)
-    parser.add_argument("--phases", type=_words("phase", PHASES), default=list(PHASES))
-    parser.add_argument("--hosts", type=_words("host", hosts), default=hosts)
-    help_rounds = "rounds, in place of all combinations"
-    parser.add_argument("--rounds", type=_read_rounds(campaign), help=help_rounds)
+    parser.add_argument("--rounds", type=_read_rounds(campaign), help="these rounds alone")
     parser.add_argument("--node-lost", type=float, default=60.0, help="node_lost_s, seconds (60)")
     parser.add_argument("--parallel", type=int, default=1, help="rounds at the same time (1)")
     parser.add_argument("--out", type=Path, help="file of the rounds, a line of JSON for each")
     parser.add_argument("--json", action="store_true", help="print JSON instead of the table")
     options = parser.parse_args(words)
-    rounds = options.rounds or _rounds_of(campaign, options.faults, options.phases, options.hosts)
+    rounds = options.rounds or _all_rounds(campaign)
     done = _read_outcomes(options.out)
 
     def one(this: Round) -> Outcome:

@@ -1,8 +1,7 @@
 """Faults of Slurm in each phase of a resize across the hosts of an elastic pool.
 
-    python benchmarks/reliability/slurm_campaign.py [--faults scancel,expiry] [--phases joining]
-        [--hosts slurm-2] [--node-lost SECONDS] [--out FILE] [--json]
-    python benchmarks/reliability/slurm_campaign.py --rounds controller:both,scancel:joining:slurm-2
+    python benchmarks/reliability/slurm_campaign.py [--rounds controller:both,expiry:left:slurm-2]
+        [--node-lost SECONDS] [--out FILE] [--json]
 
 A round has a real Slurm on three hosts of two processors, made of namespaces (root is needed;
 `examples/cluster/slurm_cluster.py`), and a service without nodes of its own, whose pool holds all

@@ -48,7 +48,7 @@ def test_unknown_words_are_refused() -> None:
     for words, error in (
         (["--rounds", "fire:joining:n1"], "unknown fault 'fire'"),
         (["--rounds", "service:joining:n1"], "a fault of the service alone has no host"),
-        (["--phases", "late"], "unknown phase 'late': use running, starting"),
+        (["--rounds", "service:late"], "unknown phase 'late': use running, starting"),
     ):
         command = [sys.executable, str(PROGRAM), *words]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
