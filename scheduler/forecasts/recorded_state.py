@@ -8,6 +8,7 @@ read-only. Each forecast builds a copy of the core; the recorded state does not 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 
 from reshape.errors import ReshapeError
@@ -68,7 +69,7 @@ class RecordedState:
         return cls(
             record=encode_core(core.record()),
             jobs=[copied(job) for job in jobs.values() if job.state not in FINAL],
-            scenario=core.scenario,
+            scenario=deepcopy(core.scenario),  # policies may remember what a forecast asks
             kill_at_walltime=core.kill_at_walltime,
             now=core.now,
             last=last_number(jobs.values()) if last is None else last,

@@ -586,6 +586,13 @@ def test_each_run_begins_with_policies_that_remember_nothing(fields: dict[str, A
     assert starts[-1]["at_s"] == table["start_s"][19]
 
 
+def test_forecasts_leave_the_policies_of_the_run_as_they_are() -> None:
+    shuffled = Experiment(COLUMNS, processors=8, queue_order=Shuffled())
+    quoted = shuffled.replace(quotes={}).run()
+    assert quoted.quotes.rows
+    assert quoted.jobs["start_s"].tolist() == shuffled.run().jobs["start_s"].tolist()
+
+
 def test_a_policy_that_cannot_be_copied_is_refused() -> None:
     with open(SMALL) as opened, pytest.raises(ReshapeError, match=r"each run takes a copy .*Text"):
         simulate(COLUMNS, processors=16, queue_order=Shuffled(held=opened))
