@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Fact = bool | int | float | str
 
 
-class Program(NamedTuple):
+class ProgramOutline(NamedTuple):
     """What all processes of a job make in the same way.
 
     Attributes
@@ -44,7 +44,7 @@ class Program(NamedTuple):
     loop: int
     total: int | None
 
-    def difference(self, other: Program, names: tuple[str, str]) -> str:
+    def difference(self, other: ProgramOutline, names: tuple[str, str]) -> str:
         """Describe the first difference; empty if there is none.
 
         Parameters
@@ -150,10 +150,10 @@ class JobContext(Processes, eq=False):
         return self.total is None or self.iteration < self.total
 
     @property
-    def program(self) -> Program:
+    def program(self) -> ProgramOutline:
         """What this process has made so far."""
         names = tuple(function.name for function in self.each_size)
-        return Program(self.signature, names, self.loop, self.total)
+        return ProgramOutline(self.signature, names, self.loop, self.total)
 
     def open_each_size(self) -> None:
         """Collective over comm. Open what depends on the size and is closed, in order."""

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from mpi4py import MPI
 
 from reshape.agree import RolledBackError, agree, agreed, value_of
-from reshape.data.job_context import JobContext, Program
+from reshape.data.job_context import JobContext, ProgramOutline
 from reshape.errors import ReshapeError
 from reshape.wire.messages import Join
 
@@ -33,7 +33,7 @@ class JoiningGroup(NamedTuple):
     """
 
     groups: tuple[int, ...]
-    program: Program
+    program: ProgramOutline
 
 
 class Address(NamedTuple):
