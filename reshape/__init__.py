@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["ReshapeError", "__version__", "application"]
 
 if "mpi4py.MPI" in sys.modules:  # the communicators of this program are remembered from here on
-    import_module("reshape.derived").watch()
+    import_module("reshape.ranks.derived").watch()
 
 
 def __getattr__(name: str) -> object:

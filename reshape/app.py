@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from mpi4py import MPI
 
-from reshape.abort import (
+from reshape.data.each_size import ClosingError, EachSize
+from reshape.data.equal_ranks import check_ranks
+from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
+from reshape.data.spares import Spares
+from reshape.errors import ReshapeError
+from reshape.files.job_folder import AT, PLACE, Slot
+from reshape.ranks.abort import (
     abort,
     add_notes,
     explain_later_errors,
@@ -22,14 +28,9 @@ from reshape.abort import (
     tell,
     write_whole_lines,
 )
-from reshape.data.each_size import ClosingError, EachSize
-from reshape.data.equal_ranks import check_ranks
-from reshape.data.job_context import Fact, JobContext, SizeRequest, plain_facts
-from reshape.data.spares import Spares
-from reshape.derived import retire_derived, text_of_many, watch
-from reshape.errors import ReshapeError
-from reshape.files.job_folder import AT, PLACE, Slot
-from reshape.leak_report import omit_descriptions
+from reshape.ranks.derived import retire_derived, text_of_many, watch
+from reshape.ranks.leak_report import omit_descriptions
+from reshape.ranks.world import WORLD, allow_finalize, check_initialized, refuse_finalize, retire
 from reshape.registrations import Registrations
 from reshape.resizing.joining import Address
 from reshape.resizing.resize_points import assemble, await_join, greet, join_job, resize_point
@@ -37,7 +38,6 @@ from reshape.resizing.transaction import begin_anew, disconnect
 from reshape.topology import Topology
 from reshape.wire.identity import TRIAL_VARIABLE, Pace, identity
 from reshape.wire.link import Link
-from reshape.world import WORLD, allow_finalize, check_initialized, refuse_finalize, retire
 
 if TYPE_CHECKING:
     from reshape.checkpoints.checkpointing import Checkpointing
@@ -227,7 +227,8 @@ class Application(Registrations):
 
     def _fail(self, error: BaseException) -> None:
         """Abort the other processes of this world, which may wait for this one."""
-        add_notes(error, () if self._job is None else self._job.arrays.values())
+        arrays = () if self._job is None else self._job.arrays.values()
+        add_notes(error, [(array.name, part) for array in arrays for part in array.earlier_parts()])
         if self._checkpointing is not None and identity() is None:  # no service restarts it
             self._checkpointing.directory.release()
         comm = WORLD if self._job is None else self._job.comm

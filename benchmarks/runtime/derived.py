@@ -1,7 +1,8 @@
 """What it costs that communicators are recorded; run it under ``mpiexec -n 2 python``.
 
-Rounds of `Split` and `Free` alternate, without the wrappers of `reshape.derived`, with them, and
-with those of a job that was resized, so that all see the same machine. Prints the fastest of each.
+Rounds of `Split` and `Free` alternate, without the wrappers of `reshape.ranks.derived`, with them,
+and with those of a job that was resized, so that all see the same machine. Prints the fastest of
+each.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Callable
 
 from mpi4py import MPI
 
-from reshape.derived import retire_derived, watch
+from reshape.ranks.derived import retire_derived, watch
 
 ROUNDS, PAIRS = 40, 500
 

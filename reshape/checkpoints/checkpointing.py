@@ -16,7 +16,6 @@ from pathlib import Path
 
 import numpy as np
 
-from reshape.agree import RolledBackError, agreed, found_by
 from reshape.checkpoints.directory import RESTART_VARIABLE, CheckpointDirectory, Owner
 from reshape.checkpoints.manifest import (
     Manifest,
@@ -29,6 +28,7 @@ from reshape.checkpoints.manifest import (
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_folder
+from reshape.ranks.agree import RolledBackError, agreed, found_by
 from reshape.resizing.move import pack_all
 from reshape.resizing.restart_point import state_of
 from reshape.times import parse_duration

@@ -36,7 +36,6 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from redistribution import Layout, Plan
-from reshape.agree import agreed, found_by
 from reshape.checkpoints.directory import MANIFEST_FILE
 from reshape.data import segments
 from reshape.data.declarations import AllCuts, Declaration, RaggedCuts
@@ -44,6 +43,7 @@ from reshape.data.ragged import Ragged, cuts_at
 from reshape.data.segments import RankMemory, Segment
 from reshape.errors import ReshapeError
 from reshape.files.private_folder import open_file, open_folder, read_file, write_file
+from reshape.ranks.agree import agreed, found_by
 from reshape.resizing.restart_point import SavedState
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from typing import Generic, TypeVar
 
 from mpi4py import MPI
 
-from reshape.derived import free, owned_by
 from reshape.errors import ReshapeError
+from reshape.ranks.derived import free, owned_by
 
 _Value = TypeVar("_Value")
 

@@ -16,11 +16,11 @@ import numpy as np
 from mpi4py import MPI
 
 from redistribution import Replicated, checksum
-from reshape.agree import all_values
 from reshape.data.arrays import Array
 from reshape.data.job_context import JobContext
 from reshape.data.ragged import Items
 from reshape.errors import ReshapeError
+from reshape.ranks.agree import all_values
 
 _MOST_SHOWN = 80
 

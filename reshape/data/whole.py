@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from redistribution import Cuts, Layout, Plan, Replicated
 from redistribution.axes import Indices
 from redistribution.layout import MemoryOrder
-from reshape.agree import RolledBackError, agreed
 from reshape.errors import ReshapeError
 from reshape.files.durable_files import durable_file
+from reshape.ranks.agree import RolledBackError, agreed
 
 #: Most bytes of a slab. Rank 0 holds one slab and the elements of one process in it.
 SLAB_BYTES = 16 << 20

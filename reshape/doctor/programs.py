@@ -17,7 +17,7 @@ import mpi4py
 from mpi4py import MPI
 
 from reshape.errors import ReshapeError
-from reshape.leak_report import omit_descriptions
+from reshape.ranks.leak_report import omit_descriptions
 
 #: Exchanges of short messages and of long ones, and the length of the long ones, bytes.
 _EXCHANGES, _LARGE_EXCHANGES, _LARGE = 500, 5, 1 << 24

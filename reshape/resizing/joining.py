@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 
 from mpi4py import MPI
 
-from reshape.agree import RolledBackError, agree, agreed, value_of
 from reshape.data.job_context import JobContext, ProgramOutline
 from reshape.errors import ReshapeError
+from reshape.ranks.agree import RolledBackError, agree, agreed, value_of
 from reshape.wire.messages import Join
 
 CANCEL = "cancel"  # message of `reshape.resizing.stand_in` in place of JoiningGroup

@@ -21,7 +21,6 @@ from numpy.typing import NDArray
 import redistribution.messages.prepared  # noqa: F401 - a move between hosts must not load it late
 from redistribution import Plan, checksum
 from redistribution.messages.waiting import wait_idle
-from reshape.agree import RolledBackError, agree, all_values
 from reshape.data import segments
 from reshape.data.arrays import Array
 from reshape.data.declarations import AllCuts, RaggedCuts
@@ -29,6 +28,7 @@ from reshape.data.job_context import JobContext
 from reshape.data.ragged import Counts, Fill, cuts_of_sizes
 from reshape.data.segments import FolderPlace, RankMemory, Segment, place_of
 from reshape.errors import ReshapeError
+from reshape.ranks.agree import RolledBackError, agree, all_values
 from reshape.resizing.rank_order import best_order
 from reshape.wire.messages import ResizeOutcome
 

@@ -23,11 +23,11 @@ from typing import cast
 from mpi4py import MPI
 
 from redistribution import Plan, relabel
-from reshape.agree import all_values, found_by
 from reshape.data.job_context import JobContext
 from reshape.data.segments import FolderPlace, place_of
 from reshape.errors import ReshapeError
 from reshape.files.job_folder import has_restart_point, read_positions
+from reshape.ranks.agree import all_values, found_by
 from reshape.resizing.restart_point import RestartPoint
 
 # Below this, the order is not computed: that and splitting the communicator take milliseconds.

@@ -17,12 +17,12 @@ from typing import NoReturn
 import numpy as np
 from mpi4py import MPI
 
-from reshape.abort import abort
-from reshape.agree import RolledBackError, barrier, found_by
 from reshape.data.each_size import ClosingError
 from reshape.data.equal_ranks import check_copies, check_state
 from reshape.data.job_context import JobContext
 from reshape.errors import ReshapeError
+from reshape.ranks.abort import abort
+from reshape.ranks.agree import RolledBackError, barrier, found_by
 from reshape.resizing.joining import Address, accept, connect
 from reshape.resizing.rank_order import prepare
 from reshape.resizing.transaction import contract, expand, join

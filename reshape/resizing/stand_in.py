@@ -10,8 +10,8 @@ import sys
 
 from mpi4py import MPI
 
-from reshape.agree import value_of
-from reshape.leak_report import omit_descriptions
+from reshape.ranks.agree import value_of
+from reshape.ranks.leak_report import omit_descriptions
 from reshape.resizing.joining import CANCEL, Address
 
 

@@ -32,17 +32,17 @@ from mpi4py import MPI
 from msgspec.structs import replace
 
 from redistribution.messages.waiting import wait_idle
-from reshape.agree import RolledBackError, agreed, all_values, barrier
 from reshape.data.job_context import JobContext, pickled_state
 from reshape.data.segments import RankMemory, Segment, sweep
-from reshape.derived import retire_derived
 from reshape.errors import ReshapeError
+from reshape.ranks.agree import RolledBackError, agreed, all_values, barrier
+from reshape.ranks.derived import retire_derived
+from reshape.ranks.world import retire
 from reshape.resizing.joining import accept, admit, connect, introduce, unmerge
 from reshape.resizing.move import Move, pack_all, relay, timed
 from reshape.resizing.rank_order import reordered
 from reshape.resizing.restart_point import RestartPoint, state_of
 from reshape.wire.messages import Join, Leave, ResizeOutcome
-from reshape.world import retire
 
 log = logging.getLogger(__name__)
 

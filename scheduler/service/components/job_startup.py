@@ -31,7 +31,7 @@ from scheduler.service.components.transactions import KeptJobs
 REPEAT_S = 3.0
 #: Variables of a job that its submission may set otherwise, besides OMP_NUM_THREADS: a BLAS with a
 #: thread for each core would oversubscribe the processors of a rank. UCX warns of requests that are
-#: missing at its end in a group that has joined from another host (`reshape.leak_report`). It
+#: missing at its end in a group that has joined from another host (`reshape.ranks.leak_report`). It
 #: closes idle connections to a host that has not answered for about 16 s unless its keepalive is
 #: off; MPI does not report that, and the job would hang when the network is back. The service ends
 #: the groups of a host that is lost.

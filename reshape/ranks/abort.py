@@ -13,18 +13,17 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable
+from collections.abc import Sequence
 from io import TextIOWrapper
 from types import TracebackType
 from typing import NoReturn
 
 from mpi4py import MPI
 
-from reshape.data.arrays import Array
-from reshape.derived import explain, innermost
 from reshape.errors import ReshapeError
+from reshape.ranks.derived import explain, innermost
+from reshape.ranks.world import NOTE, WORLD, is_retired
 from reshape.wire.link import Link
-from reshape.world import NOTE, WORLD, is_retired
 
 
 def write_whole_lines() -> None:
@@ -127,7 +126,7 @@ def explain_later_errors(link: Link | None) -> None:
 # ---------------------------------------------------------------- notes
 
 
-def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
+def add_notes(error: BaseException, earlier: Sequence[tuple[str, object]] = ()) -> None:
     """Add to an error notes that say what to do.
 
     They are about what belongs to an earlier size of the job, and about ranks that make different
@@ -135,9 +134,9 @@ def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
 
     Parameters
     ----------
-    arrays : the registered arrays of the program.
+    earlier : names of arrays, with their local parts of before a resize that something refers to.
     """
-    _explain_stale(error, arrays)
+    _explain_stale(error, earlier)
     if explain(error):
         return
     cause: BaseException | None = error
@@ -152,17 +151,14 @@ def add_notes(error: BaseException, arrays: Iterable[Array] = ()) -> None:
         cause = cause.__cause__ or cause.__context__
 
 
-def _explain_stale(error: BaseException, arrays: Iterable[Array]) -> None:
+def _explain_stale(error: BaseException, earlier: Sequence[tuple[str, object]]) -> None:
     """Add to an error of a write to an earlier local part a note that says what to use.
 
     NumPy's message does not say which array is read-only. The arrays remember their earlier local
     parts as long as something refers to them, and the variables of the functions that the error has
     passed are compared with these.
     """
-    if not isinstance(error, ValueError) or _READ_ONLY not in str(error):
-        return
-    earlier = [(array.name, part) for array in arrays for part in array.earlier_parts()]
-    if not earlier:
+    if not isinstance(error, ValueError) or _READ_ONLY not in str(error) or not earlier:
         return
     stale = {
         f"variable {variable!r} is array {name!r}"

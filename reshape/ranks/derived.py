@@ -72,7 +72,7 @@ _ERRORS: dict[int, type] = {
 }
 _PASSED = ("mpi4py", "contextlib", "reshape", "redistribution")  # packages that errors pass
 #: Folders of the packages whose results no resize ends.
-_OWN = tuple(str(Path(__file__).parents[1] / name) + os.sep for name in _PASSED[2:])
+_OWN = tuple(str(Path(__file__).parents[2] / name) + os.sep for name in _PASSED[2:])
 _addressof, _handleof = MPI._addressof, MPI._handleof
 _signature = cache(signature)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from mpi4py import MPI
 
-from reshape.agree import (
+from reshape.errors import ReshapeError
+from reshape.ranks.agree import (
     RolledBackError,
     agree,
     agreed,
@@ -13,7 +14,6 @@ from reshape.agree import (
     found_by,
     value_of,
 )
-from reshape.errors import ReshapeError
 
 #: Bytes of values, shorter and longer than what travels in the first message.
 LENGTHS = (0, 1, 400, 600, 100_000)

@@ -11,7 +11,7 @@ import pytest
 from driver import Driver
 from mpi4py import MPI
 
-from reshape.derived import count, owned_by, watch
+from reshape.ranks.derived import count, owned_by, watch
 
 PROGRAM = """
 import numpy as np
@@ -165,7 +165,7 @@ def test_a_finaliser_may_free_a_communicator_at_any_moment() -> None:
 #: Handles of freed communicators are given again, the last one first.
 IN_ORDER = """
 from mpi4py import MPI
-from reshape import derived
+from reshape.ranks import derived
 derived.watch()
 freed = []
 key = MPI.Comm.Create_keyval(delete_fn=lambda comm, key, name: freed.append(name))

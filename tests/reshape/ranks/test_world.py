@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from driver import Driver, run
 
-from reshape.world import NOTE
+from reshape.ranks.world import NOTE
 
 #: A program as mpi4py's tutorials begin it. It prints which uses of its communicator succeed
 #: whenever that changes, and runs until it is told to stop, then a last statement.
