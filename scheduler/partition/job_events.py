@@ -208,6 +208,8 @@ class JobEvents:
         job.requeue(state.now, reason.sentence)
         self._queueing.set_demand(job)
         state.queue.add_again(job, state.now)
+        if job.spec.task_of is not None:
+            self._queueing.arrays.add_task(job)
         state.request_pass()
         state.orders.append(Requeue(job.id, reason))
 

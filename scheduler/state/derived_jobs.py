@@ -40,21 +40,21 @@ class Arrays:
     def __init__(self, jobs: dict[int, Job], unended: dict[int, dict[int, Job]]) -> None:
         self._jobs, self._unended = jobs, unended
         self.open: dict[int, Job] = {}
-        self._waiting: dict[int, list[int]] = {}  # array -> queued tasks that may not have started
+        self._waiting: dict[int, set[int]] = {}  # array -> queued tasks that may not have started
 
     def add(self, array: Job) -> None:
         """Take an array that is eligible."""
-        self._waiting.setdefault(array.id, [])
+        self._waiting.setdefault(array.id, set())
         self._unended.setdefault(array.id, {})
         if array.conditions is None and array.cause is None and to_come(array).ready:
             self.open[array.id] = array
 
     def add_task(self, task: Job) -> None:
-        """Note a task that is a job."""
+        """Note a task that is a job, or is queued again."""
         number = task_of(task).array
         self._unended.setdefault(number, {})[task.id] = task
         if task.state is PENDING:
-            self._waiting.setdefault(number, []).append(task.id)
+            self._waiting.setdefault(number, set()).add(task.id)
 
     def tasks(self, array: Job, positions: ProcSet | None = None) -> list[Job]:
         """Tasks of an array that are queued or hold processors.
@@ -79,8 +79,9 @@ class Arrays:
         """
         made: list[Job] = []
         for array in list(self.open.values()):
-            number, jobs, waiting = array.id, self._jobs, self._waiting[array.id]
-            waiting[:] = [n for n in waiting if n in jobs and jobs[n].state is PENDING]
+            number, jobs = array.id, self._jobs
+            waiting = {n for n in self._waiting[number] if n in jobs and jobs[n].state is PENDING}
+            self._waiting[number] = waiting
             eligible = sum([jobs[n].conditions is None for n in waiting])
             count = min(free // array.start_least + 1 - eligible, self._room(array))
             if count <= 0:

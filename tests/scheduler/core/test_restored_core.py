@@ -129,6 +129,20 @@ def test_a_held_array_ends_with_its_tasks(count: int, recovers: bool) -> None:
     assert (array.state, list(partition.queueing.eligibility.waiting)) == (COMPLETED, [])
 
 
+@pytest.mark.parametrize("recovers", [False, True])
+def test_a_task_that_is_queued_again_brings_no_further_task(recovers: bool) -> None:
+    core = Core(scenario("easy"))
+    core.handle([NodeJoined(0.0, "n1", 2)])
+    spec = JobSpec(1, 90.0, array=TaskArray.parse("1-6"), requeue=True)
+    core.handle([JobSubmitted(1.0, 1, spec)])
+    core.handle([JobEnded(2.0, 2)])
+    assert [*core.jobs] == [1, 2, 3, 4, 5]  # two run, and one waits
+    if recovers:
+        core = restored(core, core.scenario)
+    core.handle([JobEnded(3.0, 3, signal=9, died=True)])
+    assert [*core.jobs] == [1, 2, 3, 4, 5]
+
+
 #: What is done with tasks of an array, by their positions.
 TASK_ACTIONS = st.tuples(
     st.sampled_from(["hold", "release", "cancel", "end", "update"]),
