@@ -23,8 +23,6 @@ from scheduler.protocol.messages import Submission
 
 log = logging.getLogger(__name__)
 
-#: Parts that are held in memory, and bytes of each, at most: jobs that start together share them.
-_RECENT, _SMALL = 16, 1 << 16
 _REMOVE = "DELETE FROM scripts WHERE digest=?"
 
 _fields = attrgetter(*Submission.__struct_fields__)
@@ -45,7 +43,6 @@ class KeptParts:
     def __init__(self, journal: Journal, submissions: Mapping[int, KeptSubmission]) -> None:
         self._journal = journal
         self._jobs: dict[str, set[int]] = {}
-        self._recent: dict[str, bytes] = {}  # the small parts that were read last
         for job, submission in submissions.items():
             self.add(job, submission)
         for name in journal.parts() - self._jobs.keys():
@@ -74,12 +71,7 @@ class KeptParts:
     def size(self, submission: KeptSubmission) -> int:
         """Return the bytes of the parts of a submission."""
         query = "SELECT length(text) FROM scripts WHERE digest=?"
-        return sum(
-            len(self._recent[name])
-            if name in self._recent
-            else sum(size for (size,) in self._journal.rows(query, name))
-            for name in submission.parts
-        )
+        return sum(size for name in submission.parts for (size,) in self._journal.rows(query, name))
 
     def environment(self, job: int, submission: KeptSubmission) -> dict[str, str]:
         """Return the environment of a job; without its part if the journal has lost that."""
@@ -108,15 +100,8 @@ class KeptParts:
 
     def _part(self, job: int, name: str) -> bytes | None:
         """Return a part; None if the journal does not have it, or only a damaged one."""
-        part = self._recent.get(name)
-        if part is not None:
-            return part
         part = self._journal.part(name)
         if part is None or digest(part) != name:
             log.error("job %d: the journal has lost its script, environment or command", job)
             return None
-        if len(part) <= _SMALL:
-            if len(self._recent) >= _RECENT:
-                self._recent.clear()
-            self._recent[name] = part
         return part
