@@ -28,8 +28,8 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Parameters
     ----------
-    favour_short : exponent by which jobs with less work left get more processors; 0 gives all the
-        same number.
+    favour_short : exponent by which jobs with less work left get more processors, at most 10; 0
+        gives all the same number.
     slack : a job contracts without need only if it has more than this multiple of its part.
     earn_back : an expansion is made only if it saves this multiple of its expected pause.
     most_paused : largest share of its run time that a job may be paused for expansions.
@@ -52,7 +52,7 @@ class Malleable(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        check_ranges(self, favour_short=">= 0 and finite", slack=">= 1 and finite")
+        check_ranges(self, favour_short=">= 0 and <= 10", slack=">= 1 and finite")
         check_ranges(self, earn_back=">= 0 and finite", settle=">= 1")
         check_ranges(self, most_paused="> 0 and <= 1", min_benefit=">= 0 and < 1")
 
