@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
+from math import isfinite
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -165,22 +166,43 @@ class _LinesOfText:
         self._lines = lines
         self._numbers = np.array([_numbers(line) for line in lines])  # (lines, numbers)
         self._is_left = np.ones(len(lines), np.bool_)
+        columns = self._numbers.T
+        #: The number that differs between the most lines, by which they are searched; None without.
+        self._key: int | None = max(
+            range(len(columns)), key=lambda k: len(np.unique(columns[k])), default=None
+        )
+        keys = columns[self._key] if self._key is not None else np.zeros(len(lines))
+        self._order = np.argsort(keys, kind="stable")
+        self._sorted_keys = keys[self._order]
 
     def take(self, line: str, rtol: float) -> float | None:
         """Pair a line with the closest one that is left; return their distance, None if too large.
 
         It is the largest relative difference of their numbers.
         """
-        one, all_ = np.array(_numbers(line)), self._numbers
+        numbers = _numbers(line)
+        near = self._near(numbers, rtol)
+        one, all_ = np.array(numbers), self._numbers[near]
         with np.errstate(invalid="ignore", divide="ignore"):
             apart = np.abs(one - all_) / np.maximum(np.abs(one), np.abs(all_))
         distances = np.where(one == all_, 0.0, apart).max(axis=1, initial=0.0)
-        fits = self._is_left & (distances <= rtol)
+        fits = self._is_left[near] & (distances <= rtol)
         if not fits.any():
             return None
         best = int(np.where(fits, distances, np.inf).argmin())
-        self._is_left[best] = False
+        self._is_left[near[best]] = False
         return float(distances[best])
+
+    def _near(self, numbers: Sequence[float], rtol: float) -> NDArray[np.intp]:
+        """Lines in their order, among them all whose key differs by `rtol` at most."""
+        key = numbers[self._key] if self._key is not None else 0.0
+        if not isfinite(key) or rtol >= 0.5:
+            return np.arange(len(self._lines))
+        # |a - b| <= rtol max(|a|, |b|) and |b| <= |a| + |a - b|; the sum covers the rounding.
+        width = abs(key) * (rtol / (1 - rtol) + 1e-12)
+        low = np.searchsorted(self._sorted_keys, key - width, "left")
+        high = np.searchsorted(self._sorted_keys, key + width, "right")
+        return np.sort(self._order[low:high])
 
     @property
     def left(self) -> list[str]:

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import pytest
+from example_counts import examples
+from hypothesis import given
+from hypothesis import strategies as st
 
 from scheduler.client.trial.comparison import TrialComparison, TrialResults
 
@@ -56,6 +61,47 @@ def test_thousands_of_lines_that_differ() -> None:
     assert of_lines(plain, resized).mistakes == []
     wrong = of_lines(plain, [f"residual {2.0 / (1 + k)!r} of {k}.5" for k in range(6000)])
     assert wrong.mistakes[5] == "output only without resizes: 5995 more lines"
+
+
+Numbers: TypeAlias = tuple[float, float]
+
+
+def distance(one: Numbers, other: Numbers) -> float:
+    """Largest relative difference of the numbers of two lines."""
+    pairs = zip(one, other, strict=True)
+    return max(0.0 if a == b else abs(a - b) / max(abs(a), abs(b)) for a, b in pairs)
+
+
+FACTORS = (0.0, 1.0, -1.0, 1.0 + 1e-9, 1.0 + 1e-6, 1.0 - 1e-9, 2.5, 2.5 + 1e-8, 1e300)
+NUMBERS = st.tuples(st.sampled_from(FACTORS), st.sampled_from(FACTORS))
+
+
+@examples(200)
+@given(
+    st.lists(NUMBERS, max_size=8),
+    st.lists(NUMBERS, max_size=8),
+    st.sampled_from([0.0, 1e-9, 1e-8, 1e-3, 0.4, 0.6, 1.0]),
+)
+def test_each_line_takes_the_closest_of_those_that_are_left(
+    plain: list[Numbers], resized: list[Numbers], rtol: float
+) -> None:
+    """As a search through all lines finds it; equal lines are not among those that are paired."""
+    counts = Counter(plain), Counter(resized)
+    gone, left = ([*(counts[k] - counts[1 - k]).elements()] for k in (0, 1))
+    alone = 0
+    for line in gone:
+        best = min(left, key=lambda other: distance(line, other), default=None)
+        if best is None or distance(line, best) > rtol:
+            alone += 1
+        else:
+            left.remove(best)
+    texts = [[f"at {a!r} is {b!r}" for a, b in lines] for lines in (plain, resized)]
+    found = of_lines(*texts, rtol)
+    shown = [
+        sum(word in mistake for mistake in found.mistakes)
+        for word in ("only without resizes", "only with resizes")
+    ]
+    assert [min(count, 6) for count in (alone, len(left))] == shown
 
 
 def test_lines_with_more_numbers_are_others() -> None:
