@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 
 import psutil
+from waiting import LIMIT_S, wait_until
 
 COMPUTES = """
 from scheduler.forecasts.futures import Futures
@@ -24,17 +24,19 @@ Futures(RecordedState.of_core(site), 49).spreads(20_000, workers=2)
 
 
 def test_the_processes_of_a_pool_end_with_their_parent() -> None:
-    parent = subprocess.Popen([sys.executable, "-c", COMPUTES])
-    until = time.monotonic() + 30
-    children: list[psutil.Process] = []
-    while len(children) < 2:
-        assert parent.poll() is None
-        assert time.monotonic() < until
-        time.sleep(0.05)
-        children = psutil.Process(parent.pid).children()
-    parent.kill()
-    parent.wait()
-    _, left = psutil.wait_procs(children, timeout=20)
+    with subprocess.Popen([sys.executable, "-c", COMPUTES]) as parent:
+
+        def children() -> list[psutil.Process]:
+            """Both processes of the pool, once they run."""
+            assert parent.poll() is None
+            found = psutil.Process(parent.pid).children()
+            return found if len(found) >= 2 else []
+
+        try:
+            pool = wait_until(children)
+        finally:
+            parent.kill()
+    _, left = psutil.wait_procs(pool, timeout=LIMIT_S)
     for process in left:
         process.kill()
     assert not left

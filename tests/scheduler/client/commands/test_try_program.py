@@ -94,7 +94,7 @@ def test_a_program_that_restarts_where_it_was_is_equal(temporary: Path) -> None:
     """The group that joins is killed, the job is killed within a resize, and at a resize point."""
     program = CORRECT.replace("as app:\n", "as app:\n    app.checkpoint(every=3)\n")
     code, text = attempt(
-        temporary, program, "-n", "2", "--max", "4", "--seed", "3", "--resizes", "12", "--kill"
+        temporary, program, "-n", "2", "--max", "4", "--seed", "63", "--resizes", "9", "--kill"
     )
     assert code == 0
     assert "processes, the joining group is killed" in text
