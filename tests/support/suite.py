@@ -68,13 +68,15 @@ def _kind(item: pytest.Item) -> str:
 def mixed(items: list[pytest.Item]) -> list[pytest.Item]:
     """Return tests file by file, files that wait and files that compute in turn.
 
-    The files of slow kinds come first, so that none of them begins when the others have ended. In a
-    run with several processes the cores then have work while tests wait.
+    The files of slow kinds come first, and of each kind those with the most tests, so that no long
+    file begins when the others have ended. In a run with several processes the cores then have work
+    while tests wait.
     """
     files = [list(group) for _, group in groupby(items, lambda item: item.path)]
     waiting = [tests for tests in files if _kind(tests[0]) in _WAITING]
-    waiting.sort(key=lambda tests: _WAITING.index(_kind(tests[0])))
+    waiting.sort(key=lambda tests: (_WAITING.index(_kind(tests[0])), -len(tests)))
     computing = [tests for tests in files if _kind(tests[0]) not in _WAITING]
+    computing.sort(key=len, reverse=True)
     order: list[tuple[float, list[pytest.Item]]] = []
     for group in (waiting, computing):
         order += [((i + 0.5) / len(group), tests) for i, tests in enumerate(group)]
