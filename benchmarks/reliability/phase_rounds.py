@@ -292,4 +292,4 @@ def _table(rounds: Sequence[Round], outcomes: Sequence[Outcome]) -> str:
         for this, outcome in zip(rounds, outcomes, strict=True)
     ]
     left = frozenset({"FAULT", "PHASE", "HOST", "RESIZES", "WRONG"})
-    return render(Table(heads, rows, left=left), False)
+    return render(Table(heads, rows, left=left))

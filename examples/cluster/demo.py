@@ -183,7 +183,7 @@ def table(jobs: list[m.JobInfo], names: Sequence[str] = NAMES) -> str:
         )
         for job in jobs
     ]
-    return render(Table(heads, rows, left=frozenset({"NAME", "STATE", "HOSTS"})), False)
+    return render(Table(heads, rows, left=frozenset({"NAME", "STATE", "HOSTS"})))
 
 
 def main(words: list[str] | None = None) -> int:
