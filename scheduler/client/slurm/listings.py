@@ -26,7 +26,7 @@ from scheduler.client.forecasting import with_expected_starts
 from scheduler.client.requests.slurm_manual import SACCT, SINFO, SQUEUE
 from scheduler.model.job import JobState
 from scheduler.protocol.messages import JobInfo, NodeInfo
-from scheduler.text.formats import format_time
+from scheduler.text.formats import format_moment, format_time
 from scheduler.text.plain import plain
 
 #: Formats of squeue(1): without an option, with --long and with --start.
@@ -92,6 +92,9 @@ def sacct(words: Sequence[str]) -> None:
         return
     form = ListingFormat.parse(options.get("format") or (_BRIEF if "brief" in options else _ENDED))
     since, until = (_moment(options.get(name)) for name in ("starttime", "endtime"))
+    if since is not None and until is not None and until < since:
+        begin, end = format_moment(since), format_moment(until)
+        raise ReshapeError(f"Start time ({begin}) requested is after end time ({end})")
     state = states(options["state"] or "all") if "state" in options else None
     with Client() as service:
         listed = service.queue()

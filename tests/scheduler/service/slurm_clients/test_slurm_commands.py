@@ -427,6 +427,10 @@ def test_the_help_of_a_command(programs: SlurmPrograms) -> None:
     ("words", "told"),
     [
         ("sbatch none.sh", "sbatch: error: cannot read the script none.sh"),
+        (
+            "sacct -S 2026-05-02 -E 2026-05-01",
+            "Start time (2026-05-02T00:00:00) requested is after end time (2026-05-01T00:00:00)",
+        ),
         ("sbatch --nodes=none --wrap true", "--nodes: expected a number >= 1, got 'none'"),
         ("srun", "srun: error: name a program to run"),
         ("sbatch --export==x --wrap true", "sbatch: error: --export==x: '=x' has no name"),
