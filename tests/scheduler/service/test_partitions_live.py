@@ -66,8 +66,8 @@ def test_a_job_grows_inside_its_partition(partitioned: Any) -> None:
     rows = [line.split()[:2] for line in partitioned.answer("queue").splitlines()]
     assert rows[:1] == [["JOBID", "QUEUE"]]
     assert [str(growing), "grow"] in rows
-    assert "no partition 'grwo'; did you mean grow?" in partitioned.answer(
-        *("queue", "-p", "batch,grwo"), code=1
+    assert "no partition 'grows'; did you mean grow?" in partitioned.answer(
+        *("queue", "-p", "batch,grows"), code=1
     )
     nodes = partitioned.answer("node list").splitlines()
     assert [line.split()[:2] for line in nodes[1:3]] == [["a", "batch"], ["b", "grow"]]

@@ -87,8 +87,8 @@ def test_a_cost_limit_leaves_dear_sites_out() -> None:
 
 
 def test_an_unknown_metric_is_refused() -> None:
-    with pytest.raises(ReshapeError, match="--metric: 'wiat' is no metric; did you mean wait"):
-        ranked("wiat", request_of(SUBMISSION), SITES)
+    with pytest.raises(ReshapeError, match="--metric: 'waits' is no metric; did you mean wait"):
+        ranked("waits", request_of(SUBMISSION), SITES)
 
 
 def test_a_site_gets_the_walltime_for_its_speed() -> None:
