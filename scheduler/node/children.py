@@ -242,6 +242,7 @@ class Errands:
     ----------
     folders : the shared-memory folders of jobs on this host.
     mark : name of the agent, which its processes carry in their environment.
+    roots : process numbers of all mpiexecs of the agent.
 
     Attributes
     ----------
@@ -249,8 +250,11 @@ class Errands:
     probe_failure : why it failed; empty if the node can start groups.
     """
 
-    def __init__(self, launcher: ProcessLauncher, folders: JobFolders, mark: str) -> None:
+    def __init__(
+        self, launcher: ProcessLauncher, folders: JobFolders, mark: str, roots: set[int]
+    ) -> None:
         self._launcher, self._folders, self._mark = launcher, folders, mark
+        self._roots = roots
         # By kind and number: the processes, the time limit in seconds, and what is called when all
         # processes have ended.
         self._running: dict[str, tuple[ProcessTree, float, Callable[[ProcessTree], None]]] = {}
@@ -278,7 +282,11 @@ class Errands:
             log.warning("%s: cannot start: %s", key, error)
             return
 
-        self._running[key] = ProcessTree(marker, start), HOOK_S, partial(_log_failure, key)
+        self._running[key] = (
+            ProcessTree(marker, start, roots=self._roots),
+            HOOK_S,
+            partial(_log_failure, key),
+        )
         log.info("%s pid=%d", key, start.pid)
 
     def start_stand_in(self, order: m.CancelAccept) -> None:
@@ -289,7 +297,11 @@ class Errands:
         marker = self._marker(key)
         program = [sys.executable, "-m", "reshape.resizing.stand_in", order.port]
         start = self._launcher.start(mpiexec(1, program), order.environment | marker)
-        self._running[key] = ProcessTree(marker, start), STAND_IN_S, partial(_log_failure, key)
+        self._running[key] = (
+            ProcessTree(marker, start, roots=self._roots),
+            STAND_IN_S,
+            partial(_log_failure, key),
+        )
         log.info("%s pid=%d", key, start.pid)
 
     def start_probe(self, order: m.ProbeNode) -> None:
@@ -315,7 +327,7 @@ class Errands:
             how = end.why or f"a program that does nothing ended with {end.exit_code}:{end.signal}"
             self._end_probe(order.serial, how if end.has_failed else "")
 
-        self._running[key] = ProcessTree(marker, start), PROBE_S, ended
+        self._running[key] = ProcessTree(marker, start, roots=self._roots), PROBE_S, ended
 
     def examine(self) -> bool:
         """End errands that take too long, and forget those that have ended; whether some have."""

@@ -91,8 +91,9 @@ class NodeGroups:
         self._removal_at = inf  # monotonic time of the next removal of files of MPI
         self._cgroups = JobCgroups(folders.memory / f"cgroup-{node}", f"{self._mark}-{os.getpid()}")
         self._launcher = ProcessLauncher()
+        self._roots: set[int] = set()  # process numbers of mpiexecs
         self._memory_use = MemoryUse()
-        self.errands = Errands(self._launcher, folders, self._mark)
+        self.errands = Errands(self._launcher, folders, self._mark, self._roots)
         self._located: dict[int, float] = {}  # job -> monotonic time until which to locate it
 
     # ------------------------------------------------------------------ reports
@@ -205,7 +206,7 @@ class NodeGroups:
         except (OSError, ValueError, ReshapeError) as error:
             self.refuse_start(*key, failed_start(error))
             return
-        tree = ProcessTree(own, start, is_proxy=order.is_proxy, cgroup=cgroup)
+        tree = ProcessTree(own, start, is_proxy=order.is_proxy, cgroup=cgroup, roots=self._roots)
         self._groups[key] = GroupProcesses(*key, tree, bounds, cpus=order.cpus)
         self.changed = True
         log.info("start job=%d group=%d size=%d pid=%d", *key, order.size, tree.pid)
@@ -451,6 +452,7 @@ class NodeGroups:
                 return
             if pid == 0:
                 return
+            self._roots.discard(pid)  # it may be one of a group that was given up
             if pid in by_pid:  # other children are orphans that this agent has adopted
                 by_pid[pid].reaped(status, usage.ru_maxrss << 10)
 

@@ -80,6 +80,7 @@ class ProcessTree:
     start : the mpiexec.
     is_proxy : whether this is the proxy of an mpiexec on another host.
     cgroup : folder of their control group; "": they have none of their own.
+    roots : process numbers of all mpiexecs of the agent that have not been reaped.
     started : time of the monotonic clock.
     seen : descendants found so far, by process number.
     looked : monotonic time at which descendants were searched last.
@@ -100,6 +101,11 @@ class ProcessTree:
     largest_process: int = 0
     is_proxy: bool = False
     cgroup: str = ""
+    roots: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Note the mpiexec for all trees."""
+        self.roots.add(self.pid)
 
     @property
     def pid(self) -> int:
@@ -141,6 +147,7 @@ class ProcessTree:
         largest_process : largest memory of any of its processes, bytes.
         """
         self.status, self.largest_process = status, largest_process
+        self.roots.discard(self.pid)
         self.end = self.start.end(status, is_proxy=self.is_proxy)
 
     def send_signal(self, number: int) -> None:
@@ -195,12 +202,13 @@ class ProcessTree:
     def _living(self) -> list[psutil.Process]:
         """Descendants that still run.
 
-        Those whose parents have died are children of the agent. Their control group tells to which
-        tree they belong, or their environment; if a program has cleared that, its session does.
+        Those whose parents have died are children of the agent, as each mpiexec is. Their control
+        group tells to which tree they belong, or their environment; if a program has cleared that,
+        its session does.
         """
         descendants = descendants_of(self.pid) if self.status is None else set()
-        for pid in children_of(os.getpid()):
-            if pid != self.pid and pid not in descendants and self._owns(pid):
+        for pid in children_of(os.getpid()) - self.roots - descendants:
+            if self._owns(pid):
                 descendants |= {pid} | descendants_of(pid)
         processes = self.seen | _processes(descendants - self.seen.keys())
         return [process for process in processes.values() if is_alive(process)]

@@ -124,7 +124,7 @@ def test_a_hook_is_ended_with_all_that_it_has_started(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("scheduler.node.children.HOOK_S", 0.0)
-    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node")
+    errands = Errands(launcher, ServiceDirectory(tmp_path), "test/node", set())
     environment = {"PATH": os.environ["PATH"]}
     command = "sleep 1000 & echo $! > pid; sleep 1000"
     bounds = m.JobBounds(str(tmp_path))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from types import SimpleNamespace
 from typing import Any
@@ -56,3 +57,22 @@ def test_only_processes_without_a_parent_are_strays(monkeypatch: pytest.MonkeyPa
             each not in (between, stray) for each in found
         ]
         os.killpg(process.pid, 9)
+
+
+def test_the_mpiexec_of_another_group_is_not_searched() -> None:
+    """Of hundreds of groups that end together each would read the environments of all others."""
+    marker = {"RESHAPE_AGENT": "agent", "RESHAPE_AGENT_GROUP": "1.1"}
+    with (
+        subprocess.Popen(["sleep", "1000"]) as own,
+        subprocess.Popen(["sleep", "1000"], env={**os.environ, **marker}) as other,
+    ):
+        roots = {other.pid}
+        start: Any = SimpleNamespace(pid=own.pid)
+        tree = ProcessTree(marker, start, roots=roots)
+        assert roots == {own.pid, other.pid}
+        assert not tree.kill_descendants()
+        assert other.poll() is None
+        roots.discard(other.pid)  # it is an orphan of the group now
+        assert tree.kill_descendants()
+        assert other.wait() == -signal.SIGKILL
+        own.kill()
