@@ -394,26 +394,6 @@ class Client:
             return None
         return answer.jobs[0] if isinstance(answer, m.JobListing) else None
 
-    def await_job(self, job: int | str | JobName, until: float | None = None) -> JobHandle:
-        """Return a job as `job` does, also if the service is down meanwhile and starts again.
-
-        Parameters
-        ----------
-        until : monotonic time in seconds of the last attempt; None: no limit.
-
-        Raises
-        ------
-        TimeoutError : the service has not answered by then.
-        ServiceUnavailable : no service has run in the directory for `RESTART_S`.
-        """
-        while True:
-            try:
-                return self.job(job)
-            except ServiceUnavailable as error:
-                self._await_restart(error, until)
-            if until is not None and time.monotonic() >= until:
-                raise TimeoutError(f"no service has said which job {job} is")
-
     def _await_restart(self, error: ServiceUnavailable, until: float | None = None) -> None:
         """Pause before the next request to a service that did not answer.
 
@@ -430,6 +410,27 @@ class Client:
             if is_late or not ServiceDirectory(self.service).journal.exists():
                 service_in(self.service)
         time.sleep(min(WATCH_S, _left_s(until)))
+
+
+def await_job(client: Client, job: JobName, until: float | None) -> JobHandle:
+    """Return a job as `Client.job` does, also if the service is down and starts again.
+
+    Parameters
+    ----------
+    until : monotonic time in seconds of the last attempt; None: no limit.
+
+    Raises
+    ------
+    TimeoutError : the service has not answered by then.
+    ServiceUnavailable : no service has run in the directory for `RESTART_S`.
+    """
+    while True:
+        try:
+            return client.job(job)
+        except ServiceUnavailable as error:
+            client._await_restart(error, until)
+        if until is not None and time.monotonic() >= until:
+            raise TimeoutError(f"no service has said which job {job} is")
 
 
 def _left_s(until: float | None) -> float:

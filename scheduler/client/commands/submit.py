@@ -16,7 +16,7 @@ import click
 from reshape.cli.options import FiniteRange, example
 from reshape.times import in_local_time
 from scheduler.client import tables
-from scheduler.client.api.client import Client, JobHandle, submitted
+from scheduler.client.api.client import Client, JobHandle, await_job, submitted
 from scheduler.client.api.service_option import complete_jobs, opened, service_option
 from scheduler.client.options import (
     SITE_JOB,
@@ -247,7 +247,7 @@ def wait(
     services = [actions.service_at(service, sites, job) for job in jobs]
     pairs = zip(services, jobs, strict=True)
     try:
-        handles = [site.await_job(job.first, until) for site, job in pairs]
+        handles = [await_job(site, job.first, until) for site, job in pairs]
         ended = [_wait_until(handle, until) for handle in handles]
     except TimeoutError as error:
         click.echo(f"reshape: the time limit has passed and {error}", err=True)
