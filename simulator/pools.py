@@ -10,7 +10,7 @@ anything.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import inf, isfinite, nan
+from math import inf, isfinite, isnan, nan
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -34,7 +34,7 @@ from scheduler.text.formats import counted, format_time
 from simulator.engine.engine import simulated_core
 from simulator.results.schedule import Schedule
 from simulator.traces import swf
-from simulator.traces.files import as_csv, is_file
+from simulator.traces.files import is_file
 from simulator.traces.trace_jobs import TraceJobs
 
 Floats: TypeAlias = NDArray[np.float64]
@@ -78,8 +78,9 @@ class EndedAllocation(msgspec.Struct, frozen=True):
 
     Parameters
     ----------
-    number, nodes, names : its number in the pool, how many nodes it had, and their names.
-    granted_at : None if it was cancelled before.
+    number, nodes, names : its number in the pool, how many nodes it had, and their names with
+        spaces between them.
+    granted_s : nan if it was cancelled before.
     ending : how it ended.
     used : whether a job ran there.
     jobs_lost, lost_processor_s : jobs that its expiry ended, and what they had held until then.
@@ -87,10 +88,10 @@ class EndedAllocation(msgspec.Struct, frozen=True):
 
     number: int
     nodes: int
-    names: tuple[str, ...]
-    submitted_at: float
-    granted_at: float | None
-    ended_at: float
+    names: str
+    submitted_s: float
+    granted_s: float
+    ended_s: float
     ending: Ending
     used: bool
     jobs_lost: int = 0
@@ -99,7 +100,7 @@ class EndedAllocation(msgspec.Struct, frozen=True):
     @property
     def node_s(self) -> float:
         """Node-seconds held."""
-        return 0.0 if self.granted_at is None else self.nodes * (self.ended_at - self.granted_at)
+        return 0.0 if isnan(self.granted_s) else self.nodes * (self.ended_s - self.granted_s)
 
 
 class PooledSite:
@@ -219,9 +220,9 @@ class PooledSite:
             EndedAllocation(
                 number,
                 len(allocation.nodes),
-                allocation.nodes,
+                " ".join(allocation.nodes),
                 allocation.submitted_at,
-                allocation.granted_at,
+                nan if allocation.granted_at is None else allocation.granted_at,
                 now,
                 ending,
                 allocation.used,
@@ -262,14 +263,6 @@ class PoolRun(msgspec.Struct, frozen=True):
     metrics: Mapping[str, Any]
     allocations: list[EndedAllocation]
 
-    def allocations_csv(self) -> bytes:
-        """Write a line for each allocation, in the order of their ends; times in seconds."""
-        rows = (
-            (msgspec.structs.asdict(allocation) | {"names": " ".join(allocation.names)}).values()
-            for allocation in self.allocations
-        )
-        return as_csv(EndedAllocation.__struct_fields__, rows)
-
 
 def pool_metrics(
     schedule: Schedule, site: PooledSite, options: PoolOptions, too_long: int
@@ -297,16 +290,12 @@ def pool_metrics(
     Means are nan if there is nothing to average.
     """
     ended = site.ended
-    granted = [allocation for allocation in ended if allocation.granted_at is not None]
+    granted = [allocation for allocation in ended if not isnan(allocation.granted_s)]
     node_s = sum(allocation.node_s for allocation in granted)
-    spans = [(each.granted_at, each.ended_at, each.nodes) for each in granted]
+    spans = [(each.granted_s, each.ended_s, each.nodes) for each in granted]
     held = Series.of(*np.array(spans, np.float64).reshape(-1, 3).T)
     endings = [allocation.ending for allocation in ended]
-    waits = [
-        allocation.granted_at - allocation.submitted_at
-        for allocation in granted
-        if allocation.granted_at is not None
-    ]
+    waits = [allocation.granted_s - allocation.submitted_s for allocation in granted]
     return {
         "allocations": len(ended),
         "cancelled": endings.count("cancelled"),

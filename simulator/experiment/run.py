@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
+from msgspec.structs import astuple
 
 from reshape.errors import ReshapeError, nearest
 from scheduler.text.formats import counted, json_text
@@ -250,12 +251,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
             ]
             all_tables["centres"] = of_rows(("centre", "processors", "price", "jobs"), rows)
         if self.pool is not None:
-            fields = ("submitted_at", "granted_at", "ended_at", "nodes", "ending")
-            times = [[getattr(each, field) for field in fields] for each in self.pool.allocations]
-            all_tables["pool"] = of_rows(
-                ("submitted_s", "granted_s", "ended_s", "nodes", "ending"),
-                [[np.nan if value is None else value for value in row] for row in times],
-            )
+            all_tables["pool"] = _of_pool(self.pool)
         return {name: table for name, table in all_tables.items() if table.rows}
 
     @property
@@ -297,7 +293,7 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         more = {} if self.centres is None else self.centres.columns
         contents = {jobs_csv.NAME: jobs_csv.encode(self.schedule, self.name, more)}
         if self.pool is not None:
-            contents[ALLOCATIONS] = self.pool.allocations_csv()
+            contents[ALLOCATIONS] = _of_pool(self.pool).csv()
         if self.quotes.rows:
             contents[QUOTES] = self.quotes.csv()
         contents[METRICS] = (json_text(self.summary, indent=2) + "\n").encode()
@@ -403,6 +399,13 @@ class Simulation(msgspec.Struct, frozen=True, dict=True, eq=False):
         numbers = {name: self.metrics[name] for name in shown if name in self.metrics}
         texts = (f"{name}={value:.6g}" for name, value in numbers.items())
         return f"Simulation({self.name!r}, {', '.join(texts)})"
+
+
+def _of_pool(pool: PoolRun) -> Columns:
+    """One row for each allocation, in the order of their ends; see `EndedAllocation`."""
+    from simulator.pools import EndedAllocation  # late, as all that few runs need
+
+    return of_rows(EndedAllocation.__struct_fields__, map(astuple, pool.allocations))
 
 
 def _unstarted(schedule: Schedule, *, by_pass: bool) -> Iterator[str]:

@@ -118,9 +118,9 @@ def has_no_end(now: float) -> None:
 def check_run(run: Run, options: PoolOptions) -> None:
     """Check what holds for every run."""
     schedule, metrics = run.schedule, run.metrics
-    granted = [each for each in run.allocations if each.granted_at is not None]
+    granted = [each for each in run.allocations if not np.isnan(each.granted_s)]
     assert metrics["most_nodes"] <= options.max_nodes
-    assert all(each.ended_at <= each.granted_at + options.time_limit_s for each in granted)
+    assert all(each.ended_s <= each.granted_s + options.time_limit_s for each in granted)
     if not metrics["paused"]:
         assert not np.isnan(schedule.ended).any()
     for place, held in (schedule.allocated or {}).items():
@@ -129,9 +129,9 @@ def check_run(run: Run, options: PoolOptions) -> None:
         there = {
             name
             for each in granted
-            for name in each.names
-            if each.granted_at <= schedule.started[place - 1]
-            and schedule.ended[place - 1] <= each.ended_at
+            for name in each.names.split()
+            if each.granted_s <= schedule.started[place - 1]
+            and schedule.ended[place - 1] <= each.ended_s
         }
         assert nodes <= there
     assert not metrics["used_share"] > 1 + 1e-9
