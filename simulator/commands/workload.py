@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from reshape.cli.options import WholeRange, example
+from reshape.errors import ConfigError
 from scheduler.text.formats import counted, json_text
 from simulator.commands.options import (
     given,
@@ -29,9 +30,9 @@ from simulator.workload_models.generate import (
     MOST_JOBS,
     MOST_RESOURCES,
     PRIO,
-    TraceRequest,
     make,
     prio,
+    request_of,
 )
 
 
@@ -83,6 +84,7 @@ from simulator.workload_models.generate import (
 )
 @click.option(
     "--longest",
+    "longest_s",
     type=WholeRange(min=LEAST_LONGEST_S),
     help="Largest requested time of that model, in seconds.  [default: 64800]",
 )
@@ -99,10 +101,8 @@ from simulator.workload_models.generate import (
 )
 def generate(
     model: str,
-    jobs: int | None,
     seed: int,
     processors: int | None,
-    longest: int | None,
     fields: tuple[str, ...],
     output: Path,
     **options: object,
@@ -111,15 +111,11 @@ def generate(
 
     The first two write a trace, prio a workload file of resizable jobs; simulate reads both.
     """
-    if options["load"] is not None and options["queue"] is not None:
-        raise click.UsageError("--load and --queue both set the arrival rate; give one of them")
-    if longest is not None and options["estimates"] != "tsafrir":
-        raise click.UsageError("--longest needs --estimates tsafrir")
     parameters: dict[str, object] = {} if processors is None else {"processors": processors}
     parameters |= set_fields(fields)
+    parameters |= {name: options[name] for name in given() if name in options}
     if model == PRIO:
         _check_prio(output)
-        parameters |= {} if jobs is None else {"jobs": jobs}
         check_place(output)
         drawn, workload = prio(parameters, seed)
         comment = f"model {PRIO}, seed {seed}, {drawn}"
@@ -128,8 +124,12 @@ def generate(
         return
     _check_is_trace(output)
     check_place(output)
-    keywords = options if longest is None else options | {"longest_s": longest}
-    request = TraceRequest(model, jobs or 1000, seed, parameters=parameters, **keywords)  # type: ignore[arg-type]
+    try:
+        request = request_of(model, parameters, seed)
+    except ConfigError as error:
+        field = (error.field or "").removeprefix("jobs.options").removeprefix(".")
+        where = given().get(field, field)
+        raise click.UsageError(f"{where}: {error.message}" if where else error.message) from None
     trace = make(request)
     swf.write(output, trace)
     click.echo(f"{output}: {counted(len(trace), 'job')} of model {model}")
@@ -138,7 +138,7 @@ def generate(
 def _check_prio(output: Path) -> None:
     """Refuse options that apply to traces only."""
     for name, option in given().items():
-        if name in ("load", "queue", "resources", "law", "estimates", "longest"):
+        if name in ("load", "queue", "resources", "law", "estimates", "longest_s"):
             raise click.UsageError(
                 f"{option} does not apply to model {PRIO}, which has its own rates, estimates and"
                 " sizes; see --set"

@@ -319,7 +319,8 @@ def test_generate_command(tmp_path: Path) -> None:
     assert {frozenset(spec.resources) for spec in specs} == {frozenset({"r2", "r3"})}
     for wrong, told in (
         (["--load", "1", "--queue", "4"], "give one"),
-        (["--longest", "6000"], "--longest needs --estimates tsafrir"),
+        (["--longest", "6000"], "--longest: has no effect without estimates: tsafrir"),
+        (["--law", "exponential"], "--law: has no effect without resources"),
         (["--longest", "600", "--estimates", "tsafrir"], "600 is not in the range x>=5701"),
         (["--set", "slope"], "has no value"),
         (["-o", str(tmp_path / "c.txt")], "does not end in .swf"),
