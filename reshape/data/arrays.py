@@ -223,10 +223,33 @@ class Array(Registered, Savable):
 
     def as_saved(self) -> Saved:
         """Return what `save` writes."""
+        self.check_form()
         return Saved(self.job.comm, self.name, self.layout, self.local, self.declaration.order)
 
+    def check_form(self) -> None:
+        """Check that the local part has the form in which it was given to the program.
+
+        Raises
+        ------
+        ReshapeError : it has another shape or element type, which NumPy lets a program set.
+        """
+        local, shape = self.local, self.layout.local_shape(self.job.comm.rank)
+        if (local.shape, local.dtype) != (shape, self.dtype):
+            raise ReshapeError(
+                f"array {self.name!r}: the program has set the shape or dtype of its local part to "
+                f"{local.shape} and {local.dtype}, it was {shape} and {self.dtype}: use "
+                "local.reshape(...) or local.view(...), which return another array"
+            )
+
     def pack(self) -> None:
-        """Write into the local part what belongs to it and is elsewhere, before it is moved."""
+        """Write into the local part what belongs to it and is elsewhere, before it is moved.
+
+        Raises
+        ------
+        ReshapeError : the local part cannot be moved.
+        """
+        if self.segment is not None:
+            self.check_form()
 
     def _forget(self) -> None:
         """Drop what was made from the local part, in place of which another one comes."""

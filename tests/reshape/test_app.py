@@ -470,6 +470,18 @@ def test_data_cannot_be_used_before_the_group_has_joined(tmp_path: Path) -> None
         assert first.process.returncode == 0
 
 
+@pytest.mark.parametrize("change", ["shape = (-1,)", "dtype = 'i8'"])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_another_form_of_a_local_part_is_an_error(alone: None, change: str) -> None:
+    """NumPy changes the array in place, which a resize moves."""
+    with reshape.application() as app:
+        u = app.rows("u", (4, 3))
+        exec(f"u.local.{change}")
+        for use in (u.gather, u.pack):
+            with pytest.raises(ReshapeError, match="array 'u': the program has set the shape or"):
+                use()
+
+
 def test_the_error_of_a_stale_array_names_it(tmp_path: Path) -> None:
     body = """
         a, b = app.rows("a", (4, 4)), app.rows("b", (9,))
