@@ -51,7 +51,7 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Raises
     ------
-    ValueError : `window` is below 1, or `corrections` do not ascend from above 0.
+    ValueError : `window` is not from 1 to 1e9, or `corrections` do not ascend from above 0.
     """
 
     window: int = 2
@@ -61,7 +61,7 @@ class Tsafrir(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        check_ranges(self, window=">= 1")
+        check_ranges(self, window=">= 1 and <= 1e9")
         before = 0.0
         for correction in self.corrections:
             if not correction > before:

@@ -50,7 +50,7 @@ class Statistical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
     Raises
     ------
-    ValueError : `least_jobs` is below 1 or above `window`; `spreads` is out of range.
+    ValueError : `least_jobs` is below 1 or above `window`; `window` or `spreads` is out of range.
     """
 
     cluster: Cluster = "user"
@@ -66,7 +66,7 @@ class Statistical(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
             raise ValueError(
                 f"least_jobs must be >= 1 and <= window {self.window}, got {self.least_jobs}"
             )
-        check_ranges(self, spreads=">= 0 and finite")
+        check_ranges(self, window="<= 1e9", spreads=">= 0 and finite")
 
     def predictor(self) -> ClusterPredictor:
         """Create a predictor that has not learned yet."""

@@ -11,6 +11,7 @@ from scheduler.model.orders import WakeAt
 from scheduler.policies.queue_orders.basic import Lxwf
 from scheduler.policies.scenarios import scenario
 from scheduler.predictions.estimates import Tsafrir
+from scheduler.predictions.history import Statistical
 
 
 def core_of(processors: int = 4) -> Core:
@@ -52,8 +53,11 @@ def test_an_exceeded_prediction_is_corrected() -> None:
 
 
 def test_parameters_out_of_range_are_refused() -> None:
-    with pytest.raises(ValueError, match="window must be >= 1, got 0"):
-        Tsafrir(window=0)
+    for number in (0, 2**70):
+        with pytest.raises(ValueError, match=f"window must be >= 1 and <= 1e9, got {number}"):
+            Tsafrir(window=number)
+    with pytest.raises(ValueError, match=f"window must be <= 1e9, got {2**70}"):
+        Statistical(window=2**70)
     with pytest.raises(ValueError, match="corrections must ascend from above 0"):
         Tsafrir(corrections=(60, 60))
     with pytest.raises(ValueError, match="weight_per_hour must be >= 0 and finite, got -1"):
