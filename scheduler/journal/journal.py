@@ -106,6 +106,7 @@ class Journal(JournalReader):
         self._sizes_noted: dict[int, int] = {}  # job -> changes of its size in rows of their own
         self._mark = HighWaterMark(path)
         super().__init__(open_journal(path, self._mark, accept_loss=accept_loss), path)
+        self._files = self._present_files()
         self.batch = self.last_batch()
         self._ahead_s = noted_ahead_s(self)
         self._last_job = self.last_job()
@@ -136,18 +137,41 @@ class Journal(JournalReader):
         ------
         OSError, sqlite3.Error : it cannot be written.
         """
-        ((mode,),) = self._db.execute("PRAGMA journal_mode")
-        parts = ("wal", "shm") if mode == "wal" else ()
-        logs = [self.path.with_name(f"{self.path.name}-{part}") for part in parts]
-        if all(path.exists() for path in (self.path, *logs)) or not self.path.parent.is_dir():
+        present = self._present_files()
+        if present == self._files:
             return False
-        copy = self.path.with_name(f"{self.path.name}{DRAFT}")
-        write_copy(self._db, copy)
-        for path in logs:
-            path.unlink(missing_ok=True)
-        copy.replace(self.path)
-        sync_folder(self.path.parent)
+        path, *logs = present
+        copy = path.with_name(f"{path.name}{DRAFT}")
+        copy.unlink(missing_ok=True)  # of a process that died
+        try:
+            write_copy(self._db, copy)
+        except (OSError, sqlite3.Error):
+            copy.unlink(missing_ok=True)
+            raise
+        for log_file in logs:
+            log_file.unlink(missing_ok=True)
+        copy.replace(path)
+        sync_folder(path.parent)
+        self._files = self._present_files()
         return True
+
+    def _present_files(self) -> dict[Path, tuple[int, int] | None]:
+        """Device and inode of the files of the journal; None: a file does not exist.
+
+        A reader creates the write-ahead log again if that was removed, but as another file.
+        """
+        path = self.path.resolve()  # SQLite has its logs there if the journal is a link
+        ((mode,),) = self._db.execute("PRAGMA journal_mode")
+        parts = ("-wal", "-shm") if mode == "wal" else ()
+        found: dict[Path, tuple[int, int] | None] = {}
+        for file in (path, *(path.with_name(path.name + part) for part in parts)):
+            try:
+                status = file.stat()
+            except FileNotFoundError:
+                found[file] = None
+            else:
+                found[file] = status.st_dev, status.st_ino
+        return found
 
     def discard(self) -> None:
         """Forget what was noted since the last commit."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import sqlite3
 from collections.abc import Iterator
 from math import inf, nan
@@ -15,6 +16,7 @@ from scheduler.config.settings import NodeConfig, ServeConfig
 from scheduler.core.core import Core
 from scheduler.journal.journal import Journal
 from scheduler.journal.journal_format import SIZES_TOGETHER
+from scheduler.journal.journal_reader import DamagedJournalError, reading
 from scheduler.journal.opening import refusing_damage
 from scheduler.journal.recovery import policy_errors, recover
 from scheduler.journal.replay import settings_of
@@ -241,3 +243,51 @@ def test_a_changed_scenario_is_logged_by_its_fields(
     recover(journal, replace(CONFIG, parameters={"max_restarts": 5}), policy_errors())
     (line,) = [each for each in caplog.messages if each.startswith("scenario")]
     assert line == "scenario changed since the last run: scenario.max_restarts was 3, is 5"
+
+
+def test_a_log_that_a_reader_has_created_again_is_not_that_of_the_service(
+    journal: Journal, path: Path
+) -> None:
+    log = path.with_name("journal.db-wal")
+    log.unlink()
+    with pytest.raises(DamagedJournalError), reading(path) as reader:
+        reader.sequence()
+    assert log.exists()
+    assert journal.restore_files()
+    assert not journal.restore_files()
+    assert recovered(path) == ({1: JobState.COMPLETED, 2: JobState.RUNNING}, [])
+
+
+def test_a_journal_behind_a_link_stays_there(tmp_path: Path) -> None:
+    """It may be on another file system than the directory of the service."""
+    link, target = tmp_path / "journal.db", tmp_path / "other" / "journal.db"
+    target.parent.mkdir()
+    link.symlink_to(target)
+    journal = Journal(link)
+    try:
+        journal.note_meta("agent local", "a7")
+        journal.commit()
+        assert not journal.restore_files()
+        target.unlink()
+        assert journal.restore_files()
+    finally:
+        journal.close()
+    assert link.is_symlink()
+    second = Journal(target)
+    assert second.meta("agent local") == "a7"
+    second.close()
+
+
+def test_a_copy_that_cannot_be_written_leaves_nothing(journal: Journal, path: Path) -> None:
+    """On a full disk it would take the room that the next attempt needs."""
+    path.unlink()
+    draft = path.with_name("journal.db.draft")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))
+    try:
+        with pytest.raises(sqlite3.Error):
+            journal.restore_files()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not draft.exists()
+    assert journal.restore_files()
