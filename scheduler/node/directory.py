@@ -220,6 +220,7 @@ class ServiceDirectory(JobFolders):
         self.path = Path(os.path.abspath(Path(path).expanduser()))
         self._name = ""
         self._descriptor = -1
+        self._texts: dict[str, str] = {}  # of the files that `restore` writes
 
     def keep_open(self) -> None:
         """Keep the directory open until this process ends: `follow` finds it, locks stay in it."""
@@ -227,10 +228,19 @@ class ServiceDirectory(JobFolders):
 
     def follow(self) -> None:
         """Take the present path of the directory if it was moved since `keep_open`."""
-        path = os.readlink(f"/proc/self/fd/{self._descriptor}")
+        path = Path(os.readlink(f"/proc/self/fd/{self._descriptor}"))
+        if self._is_at(path):
+            self.path = path
+
+    @property
+    def is_in_place(self) -> bool:
+        """Whether it was neither moved nor removed since `keep_open`."""
+        return self._is_at(self.path)
+
+    def _is_at(self, path: Path) -> bool:
         with suppress(OSError):  # it was removed
-            if os.path.samestat(os.stat(path), os.fstat(self._descriptor)):
-                self.path = Path(path)
+            return os.path.samestat(os.stat(path), os.fstat(self._descriptor))
+        return False
 
     def create(self) -> None:
         """Create the directory for its user only, or verify an existing one.
@@ -258,6 +268,18 @@ class ServiceDirectory(JobFolders):
                 make_private(self.socket.parent)
         except OSError as error:
             raise ReshapeError(f"cannot use the directory {self.path}: {error.strerror}") from None
+        names = ("memory-folder", "secret") + (() if self._socket_fits else ("socket-folder",))
+        self._texts = {name: self._read(name) for name in names}
+
+    def restore(self) -> None:
+        """Write the secret and the names of folders again that were removed since `create`.
+
+        Raises
+        ------
+        OSError : they cannot be written.
+        """
+        for name, text in self._texts.items():
+            self._write_once(name, text)
 
     def _refuse_foreign(self) -> None:
         """Refuse a folder with files of something else, as the current one that `.` names."""

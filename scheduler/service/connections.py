@@ -255,7 +255,7 @@ class Connections:
             try:
                 make_private(path.parent)
                 self._bind_at(path, router, domain)
-            except (OSError, ReshapeError) as error:
+            except (OSError, zmq.ZMQError, ReshapeError) as error:
                 log.warning("%s was removed, and cannot be made again: %s", path, error)
             else:
                 log.warning("%s was removed, and is made again", path)

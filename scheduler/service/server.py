@@ -367,18 +367,33 @@ class Service:
     def _restore_files(self) -> None:
         """Make files of the directory again that were removed.
 
+        What lies at the path of a directory that was moved or removed may be of another service.
+
         Raises
         ------
         JournalRemovedError : the journal was removed and is there again.
         """
+        if not self.directory.is_in_place:
+            log.warning("%s was moved or removed: clients find no service", self.directory.path)
+            return
+        try:
+            self.directory.restore()
+        except OSError as error:
+            log.warning("cannot write to %s: %s", self.directory.path, error.strerror)
         self._restore_server_file()
         self._connections.restore_sockets()
+        if not self._is_ending and self._restore_journal():  # an end writes it in `_finish`
+            path = self.components.journal.path
+            raise JournalRemovedError(f"{path} was removed, and is written again")
+
+    def _restore_journal(self) -> bool:
+        """Write the journal again if it was removed; return whether it was and is there again."""
         journal = self.components.journal
         try:
-            if journal.restore_files():
-                raise JournalRemovedError(f"{journal.path} was removed, and is written again")
+            return journal.restore_files()
         except (OSError, sqlite3.Error) as error:
             log.error("%s was removed, and cannot be written again: %s", journal.path, error)
+            return False
 
     def _restore_server_file(self) -> None:
         """Write the file with which clients find the service again if it was changed or removed."""
@@ -417,6 +432,8 @@ class Service:
             identity, request = self.requests.stop_request
             self.send(identity, m.Done(id=request))
         self._commit()
+        if self.directory.is_in_place and self._restore_journal():
+            log.warning("%s was removed, and is written again", self.components.journal.path)
         self.directory.server_file.unlink(missing_ok=True)
         self._close()
         if not self.core.live:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -109,3 +110,42 @@ def test_a_journal_that_is_removed_is_written_again(served: Any, removed: str) -
     states = [job.state for job in served.ask(m.ListJobs(ended=True)).jobs]
     assert sorted(states) == ["COMPLETED", "COMPLETED", "FAILED"]
     served.check_replay()
+
+
+def test_all_files_that_are_removed_are_made_again(served: Any) -> None:
+    served.start("--processors", "2")
+    job, agent = served.submit(WAITS), served.agent_pid()
+    served.until(job, "RUNNING")
+    log, names = served.directory / "serve.log", ("secret", "memory-folder")
+    before = [(served.directory / name).read_text() for name in names]
+    for path in served.directory.iterdir():
+        if path != log and not path.is_dir():
+            path.unlink()
+    wait_until(lambda: "was removed, and is written again" in log.read_text())
+    assert [(served.directory / name).read_text() for name in names] == before
+    assert served.finish(job).state == "COMPLETED"
+    assert served.agent_pid() == agent
+
+
+def test_a_journal_is_written_again_if_the_service_ends_meanwhile(served: Any) -> None:
+    served.start("--processors", "2")
+    ended = served.submit(["true"])
+    assert served.wait(ended).state == "COMPLETED"
+    served.place.journal.unlink()
+    served.end()
+    served.start()
+    assert [job.job for job in served.ask(m.ListJobs(ended=True)).jobs] == [ended]
+
+
+def test_nothing_is_made_again_in_another_directory(served: Any, tmp_path: Path) -> None:
+    """What lies at the path of a directory that was moved or removed may be of another service."""
+    served.start("--processors", "2")
+    moved = served.directory.rename(tmp_path / "moved")
+    served.directory.mkdir(0o700)
+    try:
+        wait_until(lambda: "was moved or removed" in (moved / "serve.log").read_text())
+        assert not [*served.directory.iterdir()]
+    finally:
+        served.directory.rmdir()
+        moved.rename(served.directory)
+    assert served.wait(served.submit(["true"])).state == "COMPLETED"
