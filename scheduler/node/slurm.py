@@ -22,6 +22,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
@@ -280,9 +281,13 @@ def run_command(command: Sequence[str], stdin: str = "", **variables: str) -> tu
     with process:
         try:
             output, error_output = process.communicate(stdin, TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            raise ReshapeError(f"{quoted}: no answer within {TIMEOUT_S:g} s") from None
+        except BaseException as error:  # an interrupt of the caller, too
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()  # the end of the block does not after an interrupt
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise ReshapeError(f"{quoted}: no answer within {TIMEOUT_S:g} s") from None
+            raise
     if process.returncode != 0:
         said = _shortened(" ".join(error_output.split()) or "no message")
         raise ReshapeError(f"{quoted}: exit code {process.returncode}: {said}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from datetime import datetime
 from pathlib import Path
 
@@ -116,5 +117,17 @@ def test_a_command_that_hangs_ends_with_all_that_it_has_started(
     script = f"sleep 1000 & echo $! > {tmp_path}/child; wait"
     with pytest.raises(ReshapeError, match="no answer within 1 s"):
         run_command(["sh", "-c", script])
+    child = int((tmp_path / "child").read_text())
+    wait_until(lambda: not is_running(child))
+
+
+def test_a_command_ends_if_its_caller_is_interrupted(tmp_path: Path) -> None:
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+    script = f"sleep 1000 & echo $! > {tmp_path}/child; read go; kill -USR1 $PPID; wait"
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_command(["sh", "-c", script], stdin="go\n")
+    finally:
+        signal.signal(signal.SIGUSR1, before)
     child = int((tmp_path / "child").read_text())
     wait_until(lambda: not is_running(child))
