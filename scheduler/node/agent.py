@@ -281,7 +281,8 @@ class Agent:
             self._groups.stop("the service was stopped")
         elif isinstance(message, m.Failure):
             self._refusals.error("refused: the service answers: %s", message.message)
-            self._secret = self.directory.read_secret()  # it may have been made again
+            with contextlib.suppress(ReshapeError):  # it was removed
+                self._secret = self.directory.read_secret()  # it may have been made again
         elif not isinstance(message, m.Done):
             self._refusals.error("refused: unexpected message type %s", kind.__name__)
 

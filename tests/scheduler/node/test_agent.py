@@ -521,6 +521,16 @@ def test_an_agent_that_cannot_write_the_access_file_of_jobs_serves_its_node(driv
     assert read_access(driver.place.job_access) == access
 
 
+def test_an_agent_that_is_refused_while_its_secret_is_removed_goes_on(driver):
+    driver.start_agent()
+    (driver.place.path / "secret").unlink()
+    driver.send(m.Failure(message="another secret"))
+    driver.start(1, "true")
+    assert driver.ended(1).exit_code == 0
+    assert "the service answers: another secret" in driver.log()
+    assert "cannot carry out" not in driver.log()
+
+
 def test_an_agent_that_was_replaced_leaves_what_the_other_one_uses(driver):
     """Both ran at once because the lock of the node was removed while one was stopped."""
     first = driver.start_agent()
