@@ -153,7 +153,7 @@ class Division:
                 else:
                     others.append(share)
             flexible = others
-        return 0.0
+        return level  # all are at their bounds, some of them by rounding
 
     def target(self, job: Job) -> int:
         """Processors that a job gets; its present size if it takes no part."""

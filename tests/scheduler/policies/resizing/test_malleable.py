@@ -5,7 +5,7 @@ from __future__ import annotations
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from scheduler.core.core import Core
@@ -28,6 +28,7 @@ JOBS = st.lists(
 )
 
 
+@example([(1, 1, 100.0), (1, 1, 1e5)], 3, 1.0)  # the bounds of all jobs, but for the rounding
 @given(JOBS, st.integers(1, 60), st.sampled_from([0.0, 0.25, 1.0, 10.0]))
 def test_what_jobs_can_use_is_divided_in_proportion_to_the_weights(
     jobs: list[tuple[int, int, float]], processors: int, favour: float
