@@ -292,7 +292,15 @@ def _below(value: Any, name: str) -> Any:
     """Plain data of a field, of which parts can be changed."""
     if name == "jobs":
         return msgspec.to_builtins(_jobs(value).fields)
+    if isinstance(value, Mapping):
+        return _copied(value)
     return {} if value is None else _plain(value, name)
+
+
+def _copied(value: Any) -> Any:
+    """Copy of mappings within one another; what they hold besides, such as policies, stays."""
+    is_mapping = isinstance(value, Mapping)
+    return {str(key): _copied(item) for key, item in value.items()} if is_mapping else value
 
 
 def _jobs(jobs: Any, folder: Path | None = None) -> Jobs:

@@ -658,6 +658,10 @@ def test_replace_below_other_fields() -> None:
     assert aging.queue_order == {"policy": "aging", "refresh_s": 5}
     easy = Experiment(COLUMNS, scenario=scenario("easy"))
     assert easy.replace(**{"scenario.max_restarts": 2}).chosen.max_restarts == 2
+    own = Experiment(COLUMNS, scenario={"name": "easy", "order": Longest(-1)})
+    made = own.replace(**{"scenario.backfill.max_jobs": 2})
+    assert made.scenario == {"name": "easy", "order": Longest(-1), "backfill": {"max_jobs": 2}}
+    assert own.scenario == {"name": "easy", "order": Longest(-1)}
 
 
 @pytest.mark.parametrize("order", [1, -1])
