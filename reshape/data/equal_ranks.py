@@ -44,31 +44,31 @@ def check_ranks(job: JobContext, total: int | None) -> None:
         if why := ours.difference(theirs, ("rank 0", f"rank {rank}")):
             raise ReshapeError(why)
     for share in lists:
-        for rank in different:
-            _compare_items(job.comm, share, rank)
+        if different:
+            _compare_items(job.comm, share)
         share.given = []
 
 
-def _compare_items(comm: MPI.Intracomm, share: Items, rank: int) -> None:
-    """Collective over comm. Compare the items that rank 0 and another one have given.
+def _compare_items(comm: MPI.Intracomm, share: Items) -> None:
+    """Collective over comm. Compare the items that each rank has given with those of rank 0.
 
     Raises
     ------
-    ReshapeError : on every rank, if they differ.
+    ReshapeError : on every rank, if some differ.
     """
-    ours, theirs = (comm.bcast(share.given, root) for root in (0, rank))
+    ours, theirs, rank, why = comm.bcast(share.given, 0), share.given, comm.rank, ""
     pairs = enumerate(zip(ours, theirs, strict=False))
     different = (k for k, (a, b) in pairs if a != b and not _are_equal(a, b))
     if len(ours) != len(theirs):
         why = f"{len(ours)} on rank 0, {len(theirs)} on rank {rank}"
     elif (k := next(different, None)) is not None:
         why = f"number {k} is {_short(ours[k])} on rank 0, {_short(theirs[k])} on rank {rank}"
-    else:
-        return
-    raise ReshapeError(
-        f"items {share.name!r} differ between ranks: {why}; give all items on every rank, of which "
-        "each takes its share, in the same order; a set has another order in each process"
-    )
+    why = next(filter(None, all_values(comm, why)), "")
+    if why:
+        raise ReshapeError(
+            f"items {share.name!r} differ between ranks: {why}; give all items on every rank, of "
+            "which each takes its share, in the same order; a set has another order in each process"
+        )
 
 
 def check_copies(comm: MPI.Intracomm, arrays: Mapping[str, Array]) -> None:

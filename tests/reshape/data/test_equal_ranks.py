@@ -28,6 +28,19 @@ class Plain:
         self.value = value
 
 
+class Counted:
+    """An item that counts how often this process unpickles one."""
+
+    count = 0
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = set(order)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        Counted.count += 1
+        vars(self).update(state)
+
+
 @pytest.mark.mpi(min_size=2)
 def test_equal_values_differ_in_nothing() -> None:
     order = [1, 9, 17] if RANK else [17, 9, 1]  # they collide, so the order is kept
@@ -100,6 +113,15 @@ def test_items_that_differ_are_one_error_on_every_rank() -> None:
             with pytest.raises(ReshapeError, match=r"^items 't' differ between ranks") as e:
                 app.iterations(3)
             assert f": {why}; give all items on every rank" in str(e.value)
+
+
+@pytest.mark.mpi(min_size=4)
+def test_each_rank_compares_its_own_items_alone() -> None:
+    """So a start takes no longer with more ranks, which pickle equal items in different ways."""
+    with reshape.application() as app:
+        app.items("t", [Counted([1, 9, 17] if RANK % 2 else [17, 9, 1])])
+        assert list(app.iterations(1)) == [0]
+    assert Counted.count == (2 if RANK % 2 else 0), "own one, and that of rank 0"
 
 
 def test_state_is_compared_in_trials_only(tmp_path: Path) -> None:
