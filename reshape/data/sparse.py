@@ -105,9 +105,10 @@ class Csr(Ragged):
         built, (indices, data) = self._built, (part.local for part in self.values)
         if built is None or (built.indices is indices and built.data is data):
             return
-        counts = np.diff(built.indptr)
         if not (
-            np.array_equal(counts, self.counts.local) and np.array_equal(built.indices, indices)
+            np.array_equal(np.diff(built.indptr), self.counts.local)
+            and np.array_equal(built.indices, indices)
+            and built.data.shape == data.shape
         ):
             raise ReshapeError(
                 f"csr {self.name!r}: the program has added or removed entries of its local part, "

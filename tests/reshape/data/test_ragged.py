@@ -169,7 +169,7 @@ def test_values_that_replace_those_of_a_matrix_are_kept(tmp_path: Path) -> None:
 
 @on_4_ranks
 @pytest.mark.parametrize("then", ["local", "gather"])
-@pytest.mark.parametrize("change", ["add", "remove"])
+@pytest.mark.parametrize("change", ["add", "remove", "lengthen"])
 def test_another_structure_of_a_matrix_is_an_error(change: str, then: str) -> None:
     with reshape.application() as app:
         A = app.csr("A", (4, 4))
@@ -177,6 +177,8 @@ def test_another_structure_of_a_matrix_is_an_error(change: str, then: str) -> No
         if change == "add":
             with pytest.warns(SparseEfficiencyWarning):
                 A.local[0, (app.comm.rank + 1) % 4] = 5
+        elif change == "lengthen":
+            A.local.data = np.ones(2)
         else:
             A.local.data[:] = 0
             A.local.eliminate_zeros()
