@@ -257,8 +257,8 @@ class Connections:
                 self._bind_at(path, router, domain)
             except (OSError, zmq.ZMQError, ReshapeError) as error:
                 log.warning("%s was removed, and cannot be made again: %s", path, error)
-            else:
-                log.warning("%s was removed, and is made again", path)
+                return  # the others are in the same folder
+            log.warning("%s was removed, and is made again", path)
 
     def _reset(self, growth: int) -> None:
         """Close all connections, and with them the messages that ZeroMQ keeps for their peers."""

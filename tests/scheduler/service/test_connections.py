@@ -507,31 +507,37 @@ def test_many_peers_connect_while_the_service_does_not_run(tmp_path: Path) -> No
                 peer.close()
 
 
-def test_a_socket_that_cannot_be_made_again_is_tried_later(tmp_path: Path) -> None:
-    """The folder of the socket has no room for a file while another one is there."""
+def test_sockets_that_cannot_be_made_again_are_tried_later(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Their folder has no room for files while others are there."""
     directory = ServiceDirectory(tmp_path / "service")
     directory.path.mkdir(0o700)
-    options = "nr_inodes=6,mode=0700"
+    options = "nr_inodes=90,mode=0700"
     mount = ["mount", "-t", "tmpfs", "-o", options, "none", str(directory.path)]
     if os.geteuid() != 0 or subprocess.run(mount, capture_output=True, check=False).returncode:
         pytest.skip("mounting a small file system needs root")
     try:
         directory.create()
-        connections = Connections(directory, None, Counter())
+        connections = Connections(directory, f"127.0.0.1:{free_port()}", Counter())
         try:
             connections.bind()
-            directory.socket.unlink()
-            fillers = [directory.path / f"filler-{number}" for number in range(6)]
+            sockets = [directory.socket, *directory.lanes]
+            for path in sockets:
+                path.unlink()
+            fillers = [directory.path / f"filler-{number}" for number in range(90)]
             with suppress(OSError):  # until no room is left
                 for filler in fillers:
                     filler.touch()
             assert os.statvfs(directory.path).f_favail == 0
             connections.restore_sockets()
-            assert not directory.socket.exists()
+            assert not any(path.exists() for path in sockets)
+            told = [record.getMessage() for record in caplog.records]
+            assert sum("cannot be made again" in line for line in told) == 1
             for filler in fillers:
                 filler.unlink(missing_ok=True)
             connections.restore_sockets()
-            assert directory.socket.exists()
+            assert all(path.exists() for path in sockets)
         finally:
             connections.close()
     finally:
