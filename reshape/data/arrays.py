@@ -223,10 +223,10 @@ class Array(Registered, Savable):
 
     def as_saved(self) -> Saved:
         """Return what `save` writes."""
-        self.check_form()
+        self._check_form()
         return Saved(self.job.comm, self.name, self.layout, self.local, self.declaration.order)
 
-    def check_form(self) -> None:
+    def _check_form(self) -> None:
         """Check that the local part has the form in which it was given to the program.
 
         Raises
@@ -249,7 +249,7 @@ class Array(Registered, Savable):
         ReshapeError : the local part cannot be moved.
         """
         if self.segment is not None:
-            self.check_form()
+            self._check_form()
 
     def _forget(self) -> None:
         """Drop what was made from the local part, in place of which another one comes."""

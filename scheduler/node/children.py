@@ -48,8 +48,8 @@ log = logging.getLogger(__name__)
 
 #: Jobs whose ends an agent keeps, at most; the oldest are dropped first.
 MOST_ENDED = 10_000
-#: Bytes reserved for the end of a group.
-END_BYTES = 4096
+#: Bytes reserved for the end of a group, and the end of the name of the file that has them.
+END_BYTES, ROOM = 4096, ".room"
 #: Places of a job in a report, and intervals of ranks at each.
 MOST_PLACES, MOST_INTERVALS = 8, 32
 #: Time limits of errands, seconds.
@@ -368,9 +368,10 @@ def _log_failure(key: str, tree: ProcessTree) -> None:
 
 
 class EndFiles:
-    """Files in the folders of jobs with the ends of groups, for the next agent of the node.
+    """Files with the ends of groups in shared memory, for the next agent of the node.
 
-    Room for the file is taken when the group starts, because the job may fill the shared memory.
+    They are not in the folders of jobs, which jobs may remove. Room for the file is taken when the
+    group starts, because the job may fill the shared memory.
 
     Parameters
     ----------
@@ -382,7 +383,7 @@ class EndFiles:
         self._folders, self._node = folders, node
 
     def reserve(self, job: int, group: int) -> None:
-        """Take the room for the end of a group that starts, in the folder of its job.
+        """Take the room for the end of a group that starts.
 
         Raises
         ------
@@ -395,7 +396,6 @@ class EndFiles:
         """Write the end of a group; without its output if there is only the reserved room."""
         job, group, data = status.job, status.group, msgspec.json.encode(status)
         try:
-            self._folders.make_job_folder(job)  # the job may have removed it
             with self._room(job, group) as file:
                 try:
                     os.posix_fallocate(file.fileno(), 0, len(data))
@@ -403,33 +403,39 @@ class EndFiles:
                     data = msgspec.json.encode(replace(status, output_end=""))
                 file.write(data)
                 file.truncate()
-            self._path(job, group, "room").replace(self._path(job, group))
+            self._path(job, group, ROOM).replace(self._path(job, group))
         except (OSError, ReshapeError) as error:
             log.warning("cannot record the end of group %d of job %d: %s", group, job, error)
 
-    def remove(self, job: int, group: int) -> None:
-        """Remove the end of a group, if it was written."""
-        with suppress(OSError):
-            self._path(job, group).unlink()
+    def remove(self, job: int, group: int | None = None) -> None:
+        """Remove the end of a group, or its room; of all groups of a job if none is named."""
+        ends = self._path(job, "*" if group is None else group).name
+        for path in self._folders.memory.glob(f"{ends}*"):
+            with suppress(OSError):
+                path.unlink()
 
     def read(self) -> Iterator[m.GroupStatus]:
-        """Read the ends that earlier agents of the node have written."""
-        for path in self._folders.memory.glob(f"job-*/*.end-on-{self._node}"):
+        """Read the ends that earlier agents of the node have written, and remove their rooms."""
+        for path in self._folders.memory.glob(f"{self._path('*', '*').name}*"):
+            if path.name.endswith(ROOM):
+                with suppress(OSError):
+                    path.unlink()
+                continue
             try:
                 end = msgspec.json.decode(read_file(path.parent, path.name), type=m.GroupStatus)
             except (OSError, msgspec.DecodeError, ReshapeError) as error:
                 log.warning("cannot read the end of a group, %s: %s", path, error)
                 continue
-            if path == self._path(end.job, end.group):  # else the job has written it
+            if path == self._path(end.job, end.group):  # else a job has written it
                 yield end
 
-    def _path(self, job: int, group: int, what: str = "end") -> Path:
-        return self._folders.shm(job) / f"{group}.{what}-on-{self._node}"
+    def _path(self, job: int | str, group: int | str, ending: str = "") -> Path:
+        return self._folders.memory / f"end-{job}-{group}-on-{self._node}{ending}"
 
     @contextmanager
     def _room(self, job: int, group: int) -> Iterator[BinaryIO]:
         """Open the file that becomes that with the end of a group."""
-        path = self._path(job, group, "room")
+        path = self._path(job, group, ROOM)
         with open_folder(path.parent) as folder:
             descriptor = open_file(folder, path.name, os.O_RDWR | os.O_CREAT)
         with open(descriptor, "r+b") as file:

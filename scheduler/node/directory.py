@@ -178,7 +178,9 @@ class JobFolders(ABC):
         """Remove the shared memory of all jobs; the folder too, if nothing else is in it."""
         for job in self.jobs_with_folder():
             shutil.rmtree(self.shm(job), ignore_errors=True)
-        self.job_access.unlink(missing_ok=True)
+        for path in [self.job_access, *self.memory.glob("end-*")]:
+            with suppress(OSError):
+                path.unlink()
         with suppress(OSError):  # an agent that was started by hand uses it
             self.memory.rmdir()
 

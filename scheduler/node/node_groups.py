@@ -311,6 +311,7 @@ class NodeGroups:
         self._ended_jobs.ended(job, [end for end in self._ends.values() if end.job == job])
         self._ends = {key: end for key, end in self._ends.items() if end.job != job}
         self.changed = True  # the next start of the job may wait for this
+        self._end_files.remove(job)
         shutil.rmtree(self._folders.shm(job), ignore_errors=True)
 
     def stop(self, why: str) -> None:
@@ -363,11 +364,11 @@ class NodeGroups:
     def _note_end(self, status: m.GroupStatus) -> None:
         """Report the end of a group from now on, in place of the group."""
         key = status.job, status.group
-        has_run = self._groups.pop(key, None) is not None
+        self._groups.pop(key, None)
         self._ends[key], self.changed = status, True
         if self.stopping:  # it would not have ended by itself
-            return
-        if has_run or self._folders.shm(status.job).exists():
+            self._end_files.remove(*key)
+        else:
             self._end_files.write(status)
 
     def _never_ran(self, status: m.GroupStatus) -> None:

@@ -247,18 +247,20 @@ def test_the_next_agent_reports_the_ends_that_a_killed_one_knew(driver):
     driver.running(2)
     driver.send(m.ForgetGroups(job=3, groups=[1]))
     driver.until(lambda hello: third not in hello.groups)
-    cut = driver.place.shm(1) / "2.end-on-n1"
+    memory = driver.place.memory
+    cut = memory / "end-1-2-on-n1"
     cut.touch(0o600)
     cut.write_bytes(b"cut o")
-    os.mkfifo(driver.place.shm(1) / "3.end-on-n1", 0o600)  # no end blocks the next agent
-    shutil.copy(driver.place.shm(1) / "1.end-on-n1", driver.place.shm(1) / "7.end-on-n1")
+    os.mkfifo(memory / "end-1-3-on-n1", 0o600)  # no end blocks the next agent
+    shutil.copy(memory / "end-1-1-on-n1", memory / "end-1-7-on-n1")
     driver.kill_agent()
     assert driver.start_agent().groups == [first]
     driver.send(m.SweepJob(job=1))
     driver.until(lambda hello: not hello.groups)
     driver.kill_agent()
     assert driver.start_agent().groups == []
-    assert "2.end-on-n1: JSON is malformed" in driver.log()
+    assert "end-1-2-on-n1: JSON is malformed" in driver.log()
+    assert not [*memory.glob("end-*")]
 
 
 def test_the_next_agent_reports_the_end_of_a_job_that_has_removed_its_folder(driver):
@@ -266,7 +268,8 @@ def test_the_next_agent_reports_the_end_of_a_job_that_has_removed_its_folder(dri
     driver.start(1, "sh", "-c", "rm -r $RESHAPE_SHM; exit 3")
     first = driver.ended(1)
     driver.kill_agent()
-    assert driver.start_agent().groups == [first]
+    hello = driver.start_agent()
+    assert (hello.groups, hello.folders) == ([first], []), "its data are lost"
 
 
 def test_the_next_agent_reports_the_end_of_a_job_that_has_filled_the_shared_memory(driver):

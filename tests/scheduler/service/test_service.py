@@ -199,8 +199,8 @@ def test_ends_that_a_killed_agent_knew_are_not_lost(served):
     agent = served.agent_pid()
     served.kill()
     served.let_end(success, failure)
-    folders = [served.place.shm(number) for number in (success, failure)]
-    wait_until(lambda: all([*folder.glob("*.end-on-local")] for folder in folders))
+    ends = [served.place.memory / f"end-{number}-1-on-local" for number in (success, failure)]
+    wait_until(lambda: all(path.exists() for path in ends))
     os.kill(agent, signal.SIGKILL)
     served.start()
     jobs = [served.wait(number) for number in (success, failure, lost)]
