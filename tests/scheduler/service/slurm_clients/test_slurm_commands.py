@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from slurm_programs import SlurmPrograms
+from waiting import wait_until
 
 from scheduler.client.api.client import Client, ended_jobs
 from scheduler.client.slurm.programs import slurm_commands
@@ -113,9 +114,10 @@ def test_scancel_takes_tasks_with_other_options(programs: SlurmPrograms) -> None
 
 
 def test_scancel_tells_the_tasks_that_run_from_those_to_come(
-    programs: SlurmPrograms, shared_service: Any
+    programs: SlurmPrograms, shared_service: Any, tmp_path: Path
 ) -> None:
-    job = int(programs.call("sbatch", "--parsable", "-a", "0-3%1", "-J", "a", "--wrap", "sleep 60"))
+    wrapped = f"sh -c 'touch {tmp_path}/$SLURM_ARRAY_TASK_ID; sleep 60'"
+    job = int(programs.call("sbatch", "--parsable", "-a", "0-3%1", "-J", "a", "--wrap", wrapped))
     tasks = ("squeue", "-h", "-r", "-j", job, "-o", "%K %t")
     shared_service.until(job + 1, "RUNNING")
     programs.call("scancel", "-t", "PD", f"{job}_[0,2]")
@@ -125,6 +127,7 @@ def test_scancel_tells_the_tasks_that_run_from_those_to_come(
     shared_service.until(job + 2, "RUNNING")
     programs.call("scancel", "-t", "PD", "-n", "a")
     assert programs.call(*tasks) == "1 R\n"
+    wait_until((tmp_path / "1").exists)  # the signal goes to what the script has started
     programs.call("scancel", "-s", "USR1", "-n", "a", job)
     assert shared_service.wait(job + 2).state == "FAILED"
 
