@@ -107,6 +107,8 @@ class ForecastQuestion(msgspec.Struct):
 
 #: First frames of the messages from a reader.
 READY, ANSWER = b"ready", b"answer"
+#: Milliseconds after which a reader that has no question yet says again that it is ready.
+READY_MS = 1000
 
 
 def answer_questions(
@@ -135,9 +137,15 @@ def answer_questions(
         poller = zmq.Poller()
         poller.register(socket, zmq.POLLIN)
         poller.register(sys.stdin.fileno(), zmq.POLLIN)
-        while ready := dict(poller.poll()):
+        wait_ms: int | None = READY_MS
+        while True:
+            ready = dict(poller.poll(wait_ms))
+            if not ready:  # the service may have closed all connections before it read it
+                socket.send(READY)
+                continue
             if socket not in ready:
                 break
+            wait_ms = None
             number, request, question = socket.recv_multipart()
             socket.send_multipart([ANSWER, number, *answered(int(request), decode(question))])
         socket.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +55,17 @@ def test_a_reader_that_is_killed_is_replaced(service: Any) -> None:
 
 
 class Asking:
-    """The part of a service that asks a reader, with little patience."""
+    """The part of a service that asks a reader, and loses its first messages."""
 
-    def __init__(self, directory: ServiceDirectory, router: zmq.Socket[bytes]) -> None:
-        self._router, self.answers = router, list[m.Message]()
-        self.link = ReaderLink("reader", directory, self._send, self._relay, 1.0)
+    def __init__(
+        self,
+        directory: ServiceDirectory,
+        router: zmq.Socket[bytes],
+        patience_s: float,
+        lost: int = 0,
+    ) -> None:
+        self._router, self._lost, self.answers = router, lost, list[m.Message]()
+        self.link = ReaderLink("reader", directory, self._send, self._relay, patience_s)
 
     def _send(self, identity: bytes, frames: list[bytes]) -> bool:
         self._router.send_multipart([identity, *frames])
@@ -75,7 +82,9 @@ class Asking:
         def answered() -> bool:
             if self._router.poll(20):
                 identity, *frames = self._router.recv_multipart()
-                if identity == self.link.identity:
+                if self._lost:
+                    self._lost -= 1
+                elif identity == self.link.identity:
                     self.link.on_message(frames)
             self.link.on_tick()
             self.link.forward()
@@ -91,7 +100,7 @@ def test_a_reader_that_stands_still_is_replaced(tmp_path: Path) -> None:
     Journal(directory.journal).close()
     with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
         router.bind(directory.endpoint)
-        asking = Asking(directory, router)
+        asking = Asking(directory, router, 1.0)
         wait_until(lambda: isinstance(asking.ask(), m.JobListing))  # it has started
         [first] = readers_of(os.getpid())
         os.kill(first, signal.SIGSTOP)
@@ -100,4 +109,17 @@ def test_a_reader_that_stands_still_is_replaced(tmp_path: Path) -> None:
         assert "the reader of the service did not answer within 1 s" in refused.message
         wait_until(lambda: isinstance(asking.ask(), m.JobListing))
         assert readers_of(os.getpid()) != [first]
+        asking.link.close()
+
+
+def test_a_reader_whose_first_message_is_lost_answers(tmp_path: Path) -> None:
+    """A service that closes all connections at once may not have read it."""
+    directory = ServiceDirectory(tmp_path / "service")
+    directory.create()
+    Journal(directory.journal).close()
+    with zmq.Context() as context, context.socket(zmq.ROUTER) as router:
+        router.bind(directory.endpoint)
+        asking = Asking(directory, router, inf, lost=1)
+        assert isinstance(asking.ask(), m.JobListing)
+        assert not router.poll(2000), "a reader that has got a question says nothing by itself"
         asking.link.close()
