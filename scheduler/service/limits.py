@@ -107,7 +107,7 @@ class SpareFiles:
     def restore(self) -> None:
         """Give the sockets their names back until the files are counted again."""
         for path in self._withheld:
-            with suppress(FileNotFoundError):  # removed by somebody else
+            with suppress(FileNotFoundError):  # another program has removed it
                 _withheld_name(path).rename(path)
         self._withheld = []
 

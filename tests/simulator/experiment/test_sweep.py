@@ -476,7 +476,7 @@ def test_progress_is_shown_on_standard_error(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr() == ("", "")
 
 
-#: An order that waits at one of its values with WAITS, for a minute if nobody kills its process.
+#: A queue order that waits at one of its values with WAITS, for a minute unless its process ends.
 WAITING = """
 import os, time
 import msgspec
