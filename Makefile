@@ -14,7 +14,7 @@ COMPILED := scheduler/compiled.py $(addsuffix .py,$(subst .,/,$(shell \
 unexport PYTHONDONTWRITEBYTECODE
 
 # Tests that wait for processes run beside tests that compute, so there are more processes than cores.
-WORKERS ?= 5
+WORKERS ?= 6
 PYTEST = $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 .PHONY: help demo demo-cluster demo-slurm test test-all lint docs clean

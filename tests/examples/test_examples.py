@@ -36,7 +36,15 @@ def test_first_application_while_it_is_resized(tmp_path: Path) -> None:
         assert driver.finish() == EXPECTED.read_text()
 
 
-@pytest.mark.parametrize("name", ["random_numbers", "particles", "sparse_matrix", "work_items"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("random_numbers", marks=pytest.mark.long),
+        "particles",
+        pytest.param("sparse_matrix", marks=pytest.mark.long),
+        "work_items",
+    ],
+)
 def test_results_do_not_depend_on_the_size(tmp_path: Path, name: str) -> None:
     program = EXAMPLES / f"{name}.py"
     expected = program.with_suffix(".out").read_text()

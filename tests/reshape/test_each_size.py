@@ -253,7 +253,7 @@ def restarted(driver: Driver, size: int) -> Group:
     return again
 
 
-@pytest.mark.parametrize("victim", long_but(IN_EXPANSIONS, "1:1:after:run", "0:0:before:commit"))
+@pytest.mark.parametrize("victim", long_but(IN_EXPANSIONS, "0:0:before:commit"))
 def test_a_death_after_closing_in_an_expansion(tmp_path: Path, victim: str) -> None:
     """The job restarts and opens anew; a group that has not joined opens nothing.
 

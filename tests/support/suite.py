@@ -14,7 +14,7 @@ from itertools import groupby
 import pytest
 
 #: Markers, and the minutes that their tests and those of the other kinds may take, added up, in
-#: `make test-all`, which runs five at a time on two cores.
+#: `make test-all`, which runs six at a time on two cores.
 MARKERS = {
     "hosts": "needs hosts made of namespaces, and so root",
     "slurm": "needs a Slurm on such hosts",

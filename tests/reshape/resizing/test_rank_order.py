@@ -128,6 +128,7 @@ def test_only_a_job_on_several_hosts_needs_the_order(tmp_path: Path, joins: str)
         assert sizes(driver.finish()) == [2, 4]
 
 
+@pytest.mark.long
 def test_groups_leave_while_rank_0_changes_at_every_resize(tmp_path: Path) -> None:
     """The order is reversed at each resize, so that a process that has just joined is rank 0."""
     options = {"MESSAGES": "1", "REVERSE": "1"}

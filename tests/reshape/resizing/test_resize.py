@@ -39,7 +39,7 @@ def sizes(text: str) -> list[int]:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.long),
         pytest.param({"MESSAGES": "1"}, marks=pytest.mark.long),
         pytest.param({"HOSTS": "1 2"}, marks=pytest.mark.long),
         {"HOSTS": "1 2", "RELABEL": "1", "REVERSE": "1", "SPARSE": "1"},
@@ -67,6 +67,7 @@ def test_the_original_group_leaves(tmp_path: Path, options: dict[str, str]) -> N
         assert [hello.size for hello in driver.hellos] == [2]
 
 
+@pytest.mark.long
 def test_groups_that_joined_over_tcp_end_without_a_crash(tmp_path: Path) -> None:
     """UCX describes no missing requests, whose memory would have contents that let it crash."""
     ucx = {"UCX_TLS": "tcp,self", "UCX_LOG_LEVEL": "warn"}
@@ -167,6 +168,7 @@ def test_each_rank_notes_where_it_is(tmp_path: Path) -> None:
         driver.finish()
 
 
+@pytest.mark.long
 def test_an_interior_group_leaves_and_another_joins(tmp_path: Path) -> None:
     with job(tmp_path) as driver:
         driver.start(1, "first")
@@ -354,7 +356,9 @@ def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
             "rank 2 cannot map the data of other processes: [Errno 24] Too many open",
             marks=pytest.mark.long,
         ),
-        ("corrupt", "the checksum of a has changed in the move"),
+        pytest.param(
+            "corrupt", "the checksum of a has changed in the move", marks=pytest.mark.long
+        ),
         pytest.param(
             "unpicklable",
             "app.state['function'] cannot be pickled: Can't pickle ",

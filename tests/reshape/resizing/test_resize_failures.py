@@ -144,7 +144,7 @@ def each_victim(victims: Sequence[str], *not_long: str) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("victim", marked)
 
 
-@each_victim(IN_EXPANSIONS, "1:1:after:run", "0:0:before:commit")
+@each_victim(IN_EXPANSIONS, "1:1:after:run")
 def test_a_death_in_an_expansion_costs_at_most_a_restart(tmp_path: Path, victim: str) -> None:
     with job(tmp_path) as driver:
         driver.start(2, "first", KILL=victim)

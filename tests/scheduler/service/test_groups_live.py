@@ -259,7 +259,7 @@ def test_a_job_of_several_groups_restarts_with_them(served, scripted):
         ("introduce", 4, {}),
         pytest.param("relay", 2, {}, marks=pytest.mark.long),
         pytest.param("commit", 3, {}, marks=pytest.mark.long),
-        ("hang:assemble", 3, {"start_s": 3}),
+        pytest.param("hang:assemble", 3, {"start_s": 3}, marks=pytest.mark.long),
         pytest.param("hang:join", 4, {"join_s": 4}, marks=pytest.mark.long),
     ],
 )
