@@ -325,7 +325,6 @@ def test_a_program_without_checkpoints_does_not_ignore_a_restart(tmp_path: Path)
     assert f"restart from {tmp_path}, but does not call app.checkpoint()" in done.stderr
 
 
-@pytest.mark.long
 def test_checkpoints_of_a_job_that_resizes(tmp_path: Path) -> None:
     """The job writes at sizes 2, 4 and 2, dies without warning, and restarts by itself on 3."""
     folder = tmp_path / "run"

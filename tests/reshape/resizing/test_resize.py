@@ -356,9 +356,7 @@ def test_an_unexpected_group_is_refused(tmp_path: Path) -> None:
             "rank 2 cannot map the data of other processes: [Errno 24] Too many open",
             marks=pytest.mark.long,
         ),
-        pytest.param(
-            "corrupt", "the checksum of a has changed in the move", marks=pytest.mark.long
-        ),
+        ("corrupt", "the checksum of a has changed in the move"),
         pytest.param(
             "unpicklable",
             "app.state['function'] cannot be pickled: Can't pickle ",

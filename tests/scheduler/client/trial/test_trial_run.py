@@ -35,7 +35,7 @@ OF_EXAMPLES = sorted(
 #: Their output shows what is lost in a resize.
 LOSE = {"3_registered_data"}
 #: In `make test`: one with an array, one with communicators of its own, one with items.
-QUICK = {"heat", "particles"}
+QUICK = {"heat", "conjugate_gradients", "particles"}
 
 
 def outcome(folder: Path, options: list[str], *command: str) -> tuple[int, str]:
