@@ -25,7 +25,7 @@ MARKERS = {
 BUDGETS_MIN = {
     "unit": 32.0,
     "mpi": 20.0,
-    "service": 26.0,
+    "service": 30.0,
     "hosts": 11.0,
     "slurm": 10.0,
     "campaign": 6.0,
